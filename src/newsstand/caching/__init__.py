@@ -1,0 +1,32 @@
+"""Every cache policy, written once.
+
+>>> cache = page_cache("sg2", capacity=1_000_000)
+>>> cache.push("front-page", size=40_000, subscriptions=12)
+True
+>>> cache.request("front-page", size=40_000)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from newsstand.caching import chen2003, dual, classics  # noqa: F401, I001  registered in the order of listings
+from newsstand.caching.page_cache import PageCache, ScoredCache
+from newsstand.caching.policy import POLICIES, Entry, Policy, policy
+from newsstand.caching.ranking import Page
+from newsstand.errors import BadInput
+
+__all__ = ["POLICIES", "Entry", "Page", "PageCache", "Policy", "page_cache", "policy"]
+
+
+def page_cache(
+    name: str, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
+) -> PageCache:
+    """A live page cache under the policy of that name."""
+    chosen = POLICIES[name]
+    if chosen.score is not None:
+        return ScoredCache(chosen, capacity, beta, on_evict)
+    if chosen.machine is not None:
+        return chosen.machine(capacity, beta, on_evict)
+    raise BadInput(f"policy '{name}' knows the future: it can be replayed, not run live")

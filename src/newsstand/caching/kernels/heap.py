@@ -1,0 +1,129 @@
+"""A min-heap over the pages of one proxy, ordered by (value, stamp), that can find and move any page.
+
+Four children a node, so that the keys of a family lie side by side. `place[page]` is the page's node, or -1.
+Pages get a higher value far more often than they leave, so `raise_key` only notes the new key and
+`refresh` carries it out when the page comes to the top: a hit costs no sifting.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+
+class Heap(NamedTuple):
+    """Nodes (`node_*`, the first `size[0]` of them) and the current key of each page."""
+
+    node_value: npt.NDArray[np.float64]
+    node_stamp: npt.NDArray[np.int64]
+    node_page: npt.NDArray[np.int32]
+    size: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int32]
+    value: npt.NDArray[np.float64]
+    stamp: npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def make_heap(pages: int) -> Heap:
+    """An empty heap for pages 0 … pages - 1."""
+    return Heap(
+        np.empty(pages, np.float64),
+        np.empty(pages, np.int64),
+        np.empty(pages, np.int32),
+        np.zeros(1, np.int64),
+        np.full(pages, -1, np.int32),
+        np.empty(pages, np.float64),
+        np.empty(pages, np.int64),
+    )
+
+
+@njit(cache=True)
+def _put(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
+    heap.node_value[node] = value
+    heap.node_stamp[node] = stamp
+    heap.node_page[node] = page
+    heap.place[page] = node
+
+
+@njit(cache=True)
+def _sift_up(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
+    while node > 0:
+        parent = (node - 1) >> 2
+        parent_value = heap.node_value[parent]
+        if parent_value < value or (parent_value == value and heap.node_stamp[parent] < stamp):
+            break
+        _put(heap, node, parent_value, heap.node_stamp[parent], heap.node_page[parent])
+        node = parent
+    _put(heap, node, value, stamp, page)
+
+
+@njit(cache=True)
+def _sift_down(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
+    size = heap.size[0]
+    while True:
+        child = 4 * node + 1
+        if child >= size:
+            break
+        best = child
+        best_value = heap.node_value[child]
+        for other in range(child + 1, min(child + 4, size)):
+            other_value = heap.node_value[other]
+            if other_value < best_value or (
+                other_value == best_value and heap.node_stamp[other] < heap.node_stamp[best]
+            ):
+                best = other
+                best_value = other_value
+        if value < best_value or (value == best_value and stamp < heap.node_stamp[best]):
+            break
+        _put(heap, node, best_value, heap.node_stamp[best], heap.node_page[best])
+        node = best
+    _put(heap, node, value, stamp, page)
+
+
+@njit(cache=True)
+def insert(heap: Heap, page: int, value: float, stamp: int) -> None:
+    """Add a page that is not in the heap."""
+    heap.value[page] = value
+    heap.stamp[page] = stamp
+    node = heap.size[0]
+    heap.size[0] = node + 1
+    _sift_up(heap, node, value, stamp, page)
+
+
+@njit(cache=True)
+def rekey(heap: Heap, page: int, value: float, stamp: int) -> None:
+    """Give a page a new key, which is not older than the one it has."""
+    heap.value[page] = value
+    heap.stamp[page] = stamp
+    node = heap.place[page]
+    if value < heap.node_value[node]:
+        _sift_up(heap, node, value, stamp, page)
+
+
+@njit(cache=True)
+def remove(heap: Heap, page: int) -> None:
+    """Take a page out, wherever it is."""
+    node = heap.place[page]
+    heap.place[page] = -1
+    last = heap.size[0] - 1
+    heap.size[0] = last
+    if node == last:
+        return
+    value = heap.node_value[last]
+    stamp = heap.node_stamp[last]
+    moved = heap.node_page[last]
+    if value < heap.node_value[node] or (value == heap.node_value[node] and stamp < heap.node_stamp[node]):
+        _sift_up(heap, node, value, stamp, moved)
+    else:
+        _sift_down(heap, node, value, stamp, moved)
+
+
+@njit(cache=True)
+def lowest(heap: Heap) -> int:
+    """The page with the lowest key; the heap is not empty."""
+    page = heap.node_page[0]
+    while heap.node_stamp[0] != heap.stamp[page]:
+        _sift_down(heap, 0, heap.value[page], heap.stamp[page], page)
+        page = heap.node_page[0]
+    return page

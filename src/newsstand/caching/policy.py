@@ -1,0 +1,148 @@
+"""What a cache policy is, and the dict of all of them.
+
+A policy is one scoring function and the few words that say when it applies: at a push, at a miss,
+whether evictions raise the inflation value L. The page cache runs the function as plain Python,
+the replay kernel compiles the same function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from newsstand.errors import UnknownPolicy
+
+if TYPE_CHECKING:
+    from newsstand.caching.page_cache import PageCache
+
+OnPush = Literal["ignore", "by-value"]
+OnMiss = Literal["ignore", "always", "by-value"]
+
+
+class Entry(NamedTuple):
+    """What a scoring function may look at: one page at one proxy, at the moment it is scored."""
+
+    size: int
+    """Bytes of the page."""
+    subscriptions: int
+    """s: subscriptions at this proxy that match the page."""
+    accesses: int
+    """a: requests since the page was stored; forgotten at eviction."""
+    requests: int
+    """A: all requests for the page at this proxy, hits and misses; survives eviction."""
+    inflation: float
+    """L: the value of the entry evicted last, 0 at the start (0 always unless the policy inflates)."""
+    beta: float
+    """The balance of popularity and recency in GD* (Jin & Bestavros 2001)."""
+
+
+Score = Callable[[Entry], float]
+Machine = TypeVar("Machine", bound="PageCache")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A named policy: a scoring function, or a cache class with machinery of its own, or offline neither."""
+
+    name: str
+    title: str
+    score: Score | None = None
+    machine: type[PageCache] | None = None
+    push: OnPush = "ignore"
+    miss: OnMiss = "always"
+    inflates: bool = False
+    rescores: bool = True
+    uses_beta: bool = False
+    uses_push: bool = False
+    offline: bool = False
+
+
+class Registry(Mapping[str, Policy]):
+    """Policies by name, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._policies: dict[str, Policy] = {}
+
+    def __getitem__(self, name: str) -> Policy:
+        try:
+            return self._policies[name]
+        except KeyError:
+            raise UnknownPolicy(f"unknown policy '{name}'; known: {', '.join(self)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._policies
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)
+
+    def add(self, policy: Policy) -> None:
+        self._policies[policy.name] = policy
+
+
+POLICIES = Registry()
+
+
+def policy(
+    name: str,
+    *,
+    push: OnPush = "ignore",
+    miss: OnMiss = "always",
+    inflates: bool = False,
+    rescores: bool = True,
+    uses_beta: bool = False,
+) -> Callable[[Score], Score]:
+    """Register a scoring function: the entry with the lowest score leaves first, ties by the oldest score.
+
+    `push` and `miss` say what happens to a page that is not cached: "ignore" it, admit it "by-value" (only
+    over entries that score strictly lower), or "always" make room for it. `inflates`: every eviction sets
+    `e.inflation` to the score that left. `rescores`: a hit scores the entry anew.
+    """
+
+    def register(score: Score) -> Score:
+        title = (score.__doc__ or name).strip().splitlines()[0]
+        uses_push = push != "ignore"
+        POLICIES.add(
+            Policy(
+                name,
+                title,
+                score,
+                push=push,
+                miss=miss,
+                inflates=inflates,
+                rescores=rescores,
+                uses_beta=uses_beta,
+                uses_push=uses_push,
+            )
+        )
+        return score
+
+    return register
+
+
+def machine(
+    name: str, *, uses_beta: bool = False, uses_push: bool = False
+) -> Callable[[type[Machine]], type[Machine]]:
+    """Register a page cache whose decisions are more than one scoring function."""
+
+    def register(cache: type[Machine]) -> type[Machine]:
+        title = (cache.__doc__ or name).strip().splitlines()[0]
+        POLICIES.add(Policy(name, title, machine=cache, uses_beta=uses_beta, uses_push=uses_push))
+        return cache
+
+    return register
+
+
+def balance(density: float, beta: float) -> float:
+    """density ^ (1/beta), exact for the betas 0.5, 1 and 2."""
+    if beta == 1.0:
+        return density
+    if beta == 2.0:
+        return math.sqrt(density)
+    if beta == 0.5:
+        return density * density
+    return math.pow(density, 1.0 / beta)
