@@ -1,0 +1,121 @@
+"""Spark sessions with defaults that suit one machine, all of them overridable.
+
+A setting is looked for, from weak to strong: the defaults below, the table `[spark]` of the TOML file named by
+NEWSSTAND_CONFIG (`newsstand.toml` in the working directory if that is unset), the variable NEWSSTAND_SPARK_CONF
+(`key=value` pairs separated by commas), and what the caller passes (`--conf`, `--master`).
+The master alone may also stand in NEWSSTAND_MASTER.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from newsstand.errors import BadInput, BadOption
+from newsstand.spark.java import java_home
+
+
+def cache_folder() -> Path:
+    """Where Newsstand keeps what it can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "newsstand"
+
+
+def defaults(cores: int, memory_mib: int) -> dict[str, str]:
+    """Settings that pay on a single machine and hurt nobody on a cluster."""
+    log4j = files("newsstand.spark") / "log4j2.properties"
+    return {
+        "spark.master": "local[*]",
+        "spark.app.name": "newsstand",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{max(1024, min(8192, memory_mib // 4))}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.python.daemon.module": "newsstand.spark.daemon",
+    }
+
+
+def settings(master: str | None = None, conf: Sequence[str] = ()) -> dict[str, str]:
+    """All settings of a session, the caller's strongest."""
+    chosen = defaults(os.cpu_count() or 1, _memory_mib())
+    chosen.update(_configured())
+    chosen.update(_pairs(os.environ.get("NEWSSTAND_SPARK_CONF", "").split(","), "NEWSSTAND_SPARK_CONF"))
+    if from_environment := os.environ.get("NEWSSTAND_MASTER"):
+        chosen["spark.master"] = from_environment
+    chosen.update(_pairs(conf, "--conf"))
+    if master:
+        chosen["spark.master"] = master
+    if not chosen["spark.master"].startswith("local"):
+        # The driver of a cluster must be reachable; loopback is right only for what runs here.
+        chosen.setdefault("spark.driver.host", "127.0.0.1" if "127.0.0.1" in chosen["spark.master"] else "")
+        if not chosen["spark.driver.host"]:
+            del chosen["spark.driver.host"], chosen["spark.driver.bindAddress"]
+    return chosen
+
+
+@contextmanager
+def open_session(
+    master: str | None = None, conf: Sequence[str] = (), app: str = "newsstand"
+) -> Iterator[SparkSession]:
+    """A session for the length of a `with` block."""
+    spark = start({**settings(master, conf), "spark.app.name": app})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def start(chosen: Mapping[str, str]) -> SparkSession:
+    """Start a session with exactly these settings."""
+    os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadInput(f"cannot start Spark on master '{chosen.get('spark.master')}': {first}") from error
+
+
+def _configured() -> dict[str, str]:
+    named = os.environ.get("NEWSSTAND_CONFIG")
+    path = Path(named or "newsstand.toml")
+    if not path.exists():
+        if named:
+            raise BadInput(f"NEWSSTAND_CONFIG: no file {path}")
+        return {}
+    try:
+        table = tomllib.loads(path.read_text()).get("spark", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from error
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()
+    }
+
+
+def _pairs(texts: Sequence[str], place: str) -> dict[str, str]:
+    pairs = {}
+    for text in filter(None, (text.strip() for text in texts)):
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise BadOption(f"{place}: '{text}' is not of the form spark.some.key=value")
+        pairs[key] = value
+    return pairs
+
+
+def _memory_mib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
