@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from newsstand.caching import chen2003, dual, classics  # noqa: F401, I001  registered in the order of listings
+# Registered in the order of listings.
+from newsstand.caching import chen2003, dual, classics, sieve, s3fifo, wtinylfu, offline  # isort: skip  # noqa: F401
 from newsstand.caching.page_cache import PageCache, ScoredCache
 from newsstand.caching.policy import POLICIES, Entry, Policy, policy
 from newsstand.caching.ranking import Page

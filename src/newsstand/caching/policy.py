@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
 
 from newsstand.errors import UnknownPolicy
 
@@ -83,6 +84,10 @@ class Registry(Mapping[str, Policy]):
     def add(self, policy: Policy) -> None:
         self._policies[policy.name] = policy
 
+    def restore(self, policies: Mapping[str, Policy]) -> None:
+        """Be again what `dict(registry)` was."""
+        self._policies = dict(policies)
+
 
 POLICIES = Registry()
 
@@ -94,7 +99,6 @@ def policy(
     miss: OnMiss = "always",
     inflates: bool = False,
     rescores: bool = True,
-    uses_beta: bool = False,
 ) -> Callable[[Score], Score]:
     """Register a scoring function: the entry with the lowest score leaves first, ties by the oldest score.
 
@@ -115,7 +119,7 @@ def policy(
                 miss=miss,
                 inflates=inflates,
                 rescores=rescores,
-                uses_beta=uses_beta,
+                uses_beta=_reads(score, "beta"),
                 uses_push=uses_push,
             )
         )
@@ -135,6 +139,15 @@ def machine(
         return cache
 
     return register
+
+
+def _reads(function: Callable[..., float], name: str) -> bool:
+    """Whether a function, or a plain function that it names, reads an attribute of that name."""
+    plain = cast(FunctionType, function)
+    named = (plain.__globals__.get(other) for other in plain.__code__.co_names)
+    return name in plain.__code__.co_names or any(
+        _reads(other, name) for other in named if isinstance(other, FunctionType) and other is not function
+    )
 
 
 def balance(density: float, beta: float) -> float:

@@ -45,7 +45,7 @@ def sieve(events, sizes, subscriptions, capacity, beta, outcome):  # type: ignor
     """SIEVE: what the hand spares moves up behind it, so the log has no holes ahead of the hand."""
     ABSENT, UNVISITED, VISITED = np.uint8(0), np.uint8(1), np.uint8(2)
     state = np.full(len(sizes), ABSENT)
-    log = np.empty(len(events), np.int32)  # oldest first: spared[:spared], gap, log[hand:end]
+    log = np.empty(len(events), np.int32)  # oldest first: log[:spared], a gap, log[hand:end]
     spared = hand = end = 0
     free = capacity
     for now in range(len(events)):

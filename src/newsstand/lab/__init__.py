@@ -1,0 +1,1 @@
+"""Replay, experiments, claims, figures and advice."""

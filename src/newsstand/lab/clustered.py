@@ -1,0 +1,225 @@
+"""Replay of a trace that lies clustered on disk: each task reads its proxies and shuffles nothing.
+
+A trace is clustered if `requests` and `subscriptions` are Parquet and the files of `requests` hold disjoint
+ranges of proxies, as the footers tell. Order within a file is checked, not trusted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from newsstand.errors import BadTrace
+from newsstand.lab.replay import RESULT_DDL, Job, bad_rows, replay_timeline
+from newsstand.lab.timeline import Timeline, merge, timeline
+from newsstand.workload.trace import COLUMNS, data_files, table_path
+
+LARGEST_CATALOGUE = 4_000_000
+"""Publications that every worker may hold in memory; a trace with more is shuffled instead."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The files that hold the proxies from `low` up to but without `high`."""
+
+    publications: str
+    low: int
+    high: int
+    requests: tuple[str, ...]
+    subscriptions: tuple[str, ...]
+
+
+def shards(folder: Path) -> list[Shard] | None:
+    """How to read a clustered trace in parallel, or None if it is not clustered."""
+    paths = {name: table_path(folder, name) for name in COLUMNS}
+    files = {name: data_files(path) for name, path in paths.items()}
+    if any(file.suffix != ".parquet" for listed in files.values() for file in listed):
+        return None
+    catalogue = sum(pq.read_metadata(file).num_rows for file in files["publications"])
+    if catalogue > LARGEST_CATALOGUE:
+        return None
+    requests = _ranges(files["requests"])
+    subscriptions = _ranges(files["subscriptions"])
+    if requests is None or subscriptions is None:
+        return None
+    requests.sort()
+    if any(left[1] >= right[0] for left, right in zip(requests, requests[1:], strict=False)):
+        return None
+    edges = [-(2**31), *(low for low, _, _ in requests[1:]), 2**31]
+    return [
+        Shard(
+            str(paths["publications"].absolute()),
+            low,
+            high,
+            tuple(str(file.absolute()) for _, _, file in requests[i : i + 1]),
+            tuple(str(file.absolute()) for first, last, file in subscriptions if first < high and last >= low),
+        )
+        for i, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
+    ]
+
+
+def _ranges(files: list[Path]) -> list[tuple[int, int, Path]] | None:
+    """The first and last proxy of each file that has rows, from its footer."""
+    found = []
+    for file in files:
+        try:
+            footer = pq.read_metadata(file)
+        except (OSError, pa.ArrowException):
+            return None
+        schema = footer.schema.to_arrow_schema()
+        if "proxy" not in schema.names or schema.field("proxy").type != pa.int32():
+            return None
+        column = schema.names.index("proxy")
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        statistics = [group.column(column).statistics for group in groups if group.num_rows]
+        if any(one is None or not one.has_min_max or one.null_count for one in statistics):
+            return None
+        if statistics:
+            found.append((min(one.min for one in statistics), max(one.max for one in statistics), file))
+    return found
+
+
+def replay_clustered(spark: SparkSession, parts: list[Shard], job: Job) -> DataFrame:
+    """One task a shard."""
+
+    def replay_shards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0).to_pylist():
+                try:
+                    seen = read_shard(Shard(**json.loads(text)), hourly=job.hourly)
+                except BadTrace as error:
+                    yield bad_rows(str(error))
+                else:
+                    yield from replay_timeline(seen, job)
+
+    rows = [(json.dumps(asdict(part)),) for part in parts]
+    # One partition a shard: a task holds one shard in memory and the bar moves shard by shard.
+    listed = spark.sparkContext.parallelize(rows, len(rows)).toDF("shard string")
+    return listed.mapInArrow(replay_shards, RESULT_DDL)
+
+
+def read_shard(shard: Shard, *, hourly: bool) -> Timeline:
+    """The events of a shard's proxies, in order."""
+    catalogue = Catalogue.read(shard.publications)
+    requests = _read(shard.requests, "requests")
+    _no_gaps(requests, "requests")
+    proxy, time, page = (requests.column(name).to_numpy() for name in ("proxy", "time", "page"))
+    if not np.isfinite(time).all():
+        raise BadTrace(f"requests: a time at proxy {proxy[~np.isfinite(time)][0]} is not a finite number")
+    wanted = catalogue.find(page, "requests", proxy)
+    proxy, time, wanted = _sorted(proxy, time, wanted)
+
+    within = (pc.field("proxy") >= shard.low) & (pc.field("proxy") < shard.high)
+    subscriptions = _read(shard.subscriptions, "subscriptions").filter(within)
+    _no_gaps(subscriptions, "subscriptions")
+    to, about, count = (subscriptions.column(name).to_numpy() for name in ("proxy", "page", "count"))
+    if (count < 0).any():
+        worst = int(np.argmax(count < 0))
+        raise BadTrace(f"subscriptions: proxy {to[worst]}, page {about[worst]}: count {count[worst]} is negative")
+    matched = catalogue.find(about, "subscriptions", to)
+    to, rank, matched, count = _sorted(to, catalogue.rank[matched], matched, count)
+    if len(to) > 1 and ((np.diff(to) == 0) & (np.diff(rank) == 0)).any():
+        twice = int(np.argmax((np.diff(to) == 0) & (np.diff(rank) == 0)))
+        raise BadTrace(f"subscriptions: proxy {to[twice]}, page {catalogue.page[matched[twice]]} occurs twice")
+
+    proxies = np.union1d(proxy, to).astype(np.int32)
+    pushed = count > 0
+    to, matched, count = to[pushed], matched[pushed], count[pushed].astype(np.int64)
+    offset, source = merge(
+        _offsets(proxies, proxy), time, _offsets(proxies, to), catalogue.time[matched]
+    )
+    is_push = source < 0
+    keys = np.empty(len(source), np.int64)
+    counts = np.zeros(len(source), np.int64)
+    keys[~is_push] = wanted[source[~is_push]]
+    keys[is_push] = matched[~source[is_push]]
+    counts[is_push] = count[~source[is_push]]
+    times = None
+    if hourly:
+        times = np.empty(len(source), np.float64)
+        times[~is_push] = time[source[~is_push]]
+        times[is_push] = catalogue.time[keys[is_push]]
+    return timeline(proxies, offset, keys, is_push, catalogue.size, counts, times)
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The publications, findable by page."""
+
+    page: npt.NDArray[np.int64]
+    time: npt.NDArray[np.float64]
+    size: npt.NDArray[np.int64]
+    rank: npt.NDArray[np.int64]
+    """The place of each publication by time, equal times in the order of rows."""
+    by_page: npt.NDArray[np.int64]
+
+    @staticmethod
+    @lru_cache(maxsize=2)
+    def read(path: str) -> Catalogue:
+        table = _read(tuple(map(str, data_files(Path(path)))), "publications")
+        page = table.column("page").to_numpy()
+        time = table.column("time").to_numpy()
+        order = np.argsort(time, kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return Catalogue(page, time, table.column("size").to_numpy(), rank, np.argsort(page, kind="stable"))
+
+    def find(
+        self, pages: npt.NDArray[np.int64], table: str, proxies: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.int64]:
+        """The publication of each page."""
+        if len(self.page) and (self.page[0], self.page[-1]) == (0, len(self.page) - 1):
+            if np.array_equal(self.by_page, np.arange(len(self.page))):
+                known = (pages >= 0) & (pages < len(self.page))
+                if known.all():
+                    return pages
+        ordered = self.page[self.by_page]
+        at = np.minimum(np.searchsorted(ordered, pages), max(0, len(ordered) - 1))
+        known = ordered[at] == pages if len(ordered) else np.zeros(len(pages), np.bool_)
+        if not known.all():
+            lost = int(np.argmin(known))
+            raise BadTrace(f"{table}: page {pages[lost]} at proxy {proxies[lost]} has no publication")
+        return self.by_page[at]
+
+
+def _read(files: tuple[str, ...], name: str) -> pa.Table:
+    schema = pa.schema([(column, _ARROW[kind.simpleString()]) for column, kind in COLUMNS[name].items()])
+    tables = [pq.read_table(file, columns=schema.names, partitioning=None) for file in files]
+    try:
+        return pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
+    except pa.ArrowException as error:
+        raise BadTrace(f"{name}: {str(error).splitlines()[0]}") from error
+
+
+_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
+
+
+def _no_gaps(table: pa.Table, name: str) -> None:
+    for column in table.column_names:
+        if table.column(column).null_count:
+            raise BadTrace(f"{name}: column '{column}' has {table.column(column).null_count} missing values")
+
+
+def _sorted(group: np.ndarray, key: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+    """The columns in the order of (group, key), equal ones as they are."""
+    step = np.diff(group)
+    if (step >= 0).all() and ((step > 0) | (np.diff(key) >= 0)).all():
+        return group, key, *others
+    order = np.lexsort((key, group))
+    return tuple(column[order] for column in (group, key, *others))
+
+
+def _offsets(proxies: npt.NDArray[np.int32], sorted_column: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    ends = np.searchsorted(sorted_column, proxies, side="right").astype(np.int64)
+    starts = np.searchsorted(sorted_column, proxies, side="left").astype(np.int64)
+    return np.concatenate([starts[:1], ends]) if len(proxies) else np.zeros(1, np.int64)

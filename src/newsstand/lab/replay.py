@@ -1,0 +1,194 @@
+"""Replays on Spark: every proxy on its own, all runs in one pass over the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from newsstand.caching import POLICIES
+from newsstand.caching.kernels.compiled import compiled
+from newsstand.caching.policy_file import PolicyFile
+from newsstand.errors import BadOption, BadPolicyFile, BadTrace
+from newsstand.lab.tally import COUNTS, new_counts, tally, tally_hours
+from newsstand.lab.timeline import Timeline
+
+TOTAL, PROXY, HOUR, BAD = "total", "proxy", "hour", "bad"
+"""What a row of a replay's result counts; a BAD row carries an error in `text`."""
+
+RESULT = pa.schema(
+    [("kind", pa.string()), ("run", pa.int32()), ("key", pa.int64()), ("text", pa.string())]
+    + [(name, pa.int64()) for name in COUNTS]
+)
+RESULT_DDL = "kind string, run int, key long, text string, " + ", ".join(f"{name} long" for name in COUNTS)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy at one capacity (a fraction of the bytes requested at a proxy, as written) and one beta."""
+
+    policy: str
+    capacity: str
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise BadOption(f"capacity {self.capacity} is outside (0, 1]")
+        if not (0 < self.beta < float("inf")):
+            raise BadOption(f"beta {self.beta} is not a positive number")
+
+    @property
+    def fraction(self) -> Fraction:
+        try:
+            return Fraction(self.capacity)
+        except (ValueError, ZeroDivisionError):
+            raise BadOption(f"capacity '{self.capacity}' is not a number") from None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to replay; small, and shipped to every task."""
+
+    runs: tuple[Run, ...]
+    policy_files: tuple[PolicyFile, ...] = field(default=())
+    per_proxy: bool = False
+    hourly: bool = False
+
+    def load(self) -> None:
+        """Make the users' policies known in this process."""
+        for file in self.policy_files:
+            file.load()
+
+
+def prepare(job: Job) -> None:
+    """Compile every kernel of the job here, so that workers on this machine find the code on disk.
+
+    A policy that cannot be compiled or scored shows now, before any data is read.
+    """
+    job.load()
+    events = np.array([~0, 0, 1, 0, ~2, 2, 1, 3, 0], np.int32)
+    sizes = np.array([40, 30, 20, 10], np.int64)
+    subscriptions = np.array([2, 0, 3, 0], np.int64)
+    for policy in dict.fromkeys(POLICIES[run.policy] for run in job.runs):
+        outcome = np.zeros(len(events), np.uint8)
+        try:
+            compiled(policy)(events, sizes, subscriptions, 70, 2.0, outcome)
+        except Exception as error:
+            if not any(policy.name in file.source for file in job.policy_files):
+                raise
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise BadPolicyFile(f"policy '{policy.name}' cannot be compiled or scored: {reason}") from error
+        tally(events, sizes, outcome, policy.uses_push, new_counts(1)[0])
+        tally_hours(events, sizes, outcome, policy.uses_push, np.zeros(len(events), np.int64), 0, new_counts(1))
+
+
+def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
+    """Replay all runs of the job at the proxies of a timeline."""
+    job.load()
+    for number, run in enumerate(job.runs):
+        policy = POLICIES[run.policy]
+        decide = compiled(policy)
+        by_proxy = new_counts(len(seen))
+        by_hour, first_hour = _hours(seen)
+        fraction = run.fraction
+        outcome = np.zeros(int(np.max(np.diff(seen.event_offset), initial=0)), np.uint8)
+        for group in range(len(seen)):
+            start, end = seen.event_offset[group : group + 2]
+            here = slice(*seen.page_offset[group : group + 2])
+            events, sizes = seen.events[start:end], seen.sizes[here]
+            capacity = int(fraction * int(seen.requested_bytes[group]))
+            decided = outcome[: end - start]
+            decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
+            tally(events, sizes, decided, policy.uses_push, by_proxy[group])
+            if seen.hours is not None:
+                tally_hours(
+                    events, sizes, decided, policy.uses_push, seen.hours[start:end], first_hour, by_hour
+                )
+        yield _rows(TOTAL, number, np.zeros(1, np.int64), by_proxy.sum(axis=0, keepdims=True))
+        if job.per_proxy:
+            yield _rows(PROXY, number, seen.proxies, by_proxy)
+        if job.hourly:
+            active = np.flatnonzero(by_hour.any(axis=1))
+            yield _rows(HOUR, number, active + first_hour, by_hour[active])
+
+
+def _hours(seen: Timeline) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], int]:
+    if seen.hours is None or len(seen.hours) == 0:
+        return new_counts(0), 0
+    first, last = int(seen.hours.min()), int(seen.hours.max())
+    return new_counts(last - first + 1), first
+
+
+def _rows(kind: str, run: int, keys: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:  # type: ignore[type-arg]
+    rows = len(keys)
+    columns = [
+        pa.array([kind] * rows),
+        pa.array(np.full(rows, run, np.int32)),
+        pa.array(keys.astype(np.int64)),
+        pa.nulls(rows, pa.string()),
+        *(pa.array(np.ascontiguousarray(counts[:, i])) for i in range(len(COUNTS))),
+    ]
+    return pa.record_batch(columns, schema=RESULT)
+
+
+def bad_rows(text: str) -> pa.RecordBatch:
+    """An error in the data, found by a task, on its way to the user."""
+    columns = [[BAD], [-1], [0], [text], *([0] for _ in COUNTS)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RESULT, strict=True)]
+    return pa.record_batch(arrays, schema=RESULT)
+
+
+def collect(results: DataFrame) -> list[dict[str, object]]:
+    """Sum the tasks' results: one row per run, and per proxy or hour where asked for."""
+    sums = [F.sum(name).alias(name) for name in COUNTS]
+    rows = results.groupBy("kind", "run", "key").agg(F.min("text").alias("text"), *sums).collect()
+    errors = sorted(row["text"] for row in rows if row["kind"] == BAD)
+    if errors:
+        raise BadTrace(errors[0])
+    return [row.asDict() for row in sorted(rows, key=lambda row: (row["run"], row["kind"], row["key"]))]
+
+
+def report(job: Job, wanted: Sequence[Run], rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """One object per wanted run, under the names of the lab's contract.
+
+    A wanted run may differ in beta from the one replayed for it, where the policy does not use beta.
+    """
+    answers = []
+    for run in wanted:
+        number = job.runs.index(canonical(run))
+        mine = [row for row in rows if row["run"] == number]
+        total = next((row for row in mine if row["kind"] == TOTAL), dict.fromkeys(COUNTS, 0))
+        requests, hits = int(str(total["requests"])), int(str(total["hits"]))
+        answer: dict[str, object] = {
+            "policy": run.policy,
+            "capacity": float(run.fraction),
+            "beta": run.beta,
+            "requests": requests,
+            "hits": hits,
+            "hit_ratio": hits / requests if requests else 0.0,
+        }
+        answer.update({name: total[name] for name in COUNTS[2:]})
+        if job.per_proxy:
+            answer["proxies"] = [
+                {"proxy": row["key"], "requests": row["requests"], "hits": row["hits"]}
+                for row in mine
+                if row["kind"] == PROXY
+            ]
+        if job.hourly:
+            answer["hours"] = [
+                {"hour": row["key"], **{name: row[name] for name in COUNTS}}
+                for row in mine
+                if row["kind"] == HOUR
+            ]
+        answers.append(answer)
+    return answers
+
+
+def canonical(run: Run) -> Run:
+    """The run that decides the same: beta is 2 where the policy does not use it."""
+    return run if POLICIES[run.policy].uses_beta else Run(run.policy, run.capacity, 2.0)

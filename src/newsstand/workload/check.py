@@ -1,0 +1,78 @@
+"""Is a trace what the replay assumes? One aggregate per table; an offender is looked for only if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from newsstand.errors import BadTrace
+from newsstand.workload.trace import COLUMNS, ROW, Trace
+
+
+def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
+    """Raise BadTrace, naming the file and the row, if a table breaks a rule."""
+    for name in tables:
+        table = getattr(trace, name)
+        faults = _faults(name)
+        counted = table.agg(
+            F.count(F.lit(1)).alias("rows"), *(F.count_if(fault).alias(text) for text, fault in faults.items())
+        ).first()
+        assert counted is not None
+        if counted["rows"] == 0 and name != "subscriptions":
+            raise BadTrace(f"{trace.source}: table '{name}' is empty")
+        for text, fault in faults.items():
+            if counted[text]:
+                _refuse(name, table.where(fault), text, counted[text])
+        _check_unique(name, table)
+        if name != "publications":
+            unknown = table.join(trace.publications.select("page"), "page", "left_anti")
+            lost = unknown.orderBy(ROW).limit(1)
+            if lost.count():
+                _refuse(name, lost, "the page has no publication", None)
+
+
+def _faults(name: str) -> dict[str, Column]:
+    faults = {
+        f"{column} is missing or not a {kind.simpleString()}": F.col(column).isNull()
+        for column, kind in COLUMNS[name].items()
+    }
+    if "time" in COLUMNS[name]:
+        faults["time is not a finite number"] = F.isnan("time") | (F.abs("time") == float("inf"))
+    if "size" in COLUMNS[name]:
+        faults["size is not positive"] = F.col("size") < 1
+    if "count" in COLUMNS[name]:
+        faults["count is negative"] = F.col("count") < 0
+    return faults
+
+
+def _check_unique(name: str, table: DataFrame) -> None:
+    keys = {"publications": ["page"], "subscriptions": ["proxy", "page"]}.get(name)
+    if keys is None:
+        return
+    repeated = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("times")).where("times > 1")
+    first = repeated.orderBy(*keys).first()
+    if first is not None:
+        what = ", ".join(f"{key} {first[key]}" for key in keys)
+        again = table.where(" and ".join(f"{key} = {first[key]}" for key in keys))
+        places = [_place(row) for row in again.orderBy(ROW).limit(2).collect()]
+        raise BadTrace(f"{places[1]}: {what} occurs twice (first at {places[0]})")
+
+
+def _refuse(name: str, offenders: DataFrame, text: str, count: int | None) -> None:
+    first = offenders.orderBy(ROW).first()
+    assert first is not None
+    values = ", ".join(f"{column} {first[column]}" for column in COLUMNS[name] if first[column] is not None)
+    more = f" ({count} such rows)" if count and count > 1 else ""
+    raise BadTrace(f"{_place(first)}: {text} ({values}){more}")
+
+
+def _place(row: Row) -> str:
+    """The file, and the row in it where that can be told: data rows count from 1."""
+    file, block, place = row[ROW]
+    name = Path(unquote(urlparse(file).path)).name if file else "trace"
+    known = name.endswith(".parquet") or block == 0
+    return f"{name}: row {(place & (2**33 - 1)) + 1}" if known else name
