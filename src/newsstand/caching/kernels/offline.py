@@ -115,7 +115,7 @@ def _belady_size(requests: Events, sizes: Numbers, capacity: int) -> Outcome:
     place = np.full(len(sizes), -1, np.int32)
     page_at = np.empty(len(sizes), np.int32)
     size_and_next = np.empty((len(sizes), 2), np.float64)
-    entries = draws = 0
+    entries = evictions = 0
     free = capacity
     for now in range(len(requests)):
         page = requests[now]
@@ -131,8 +131,8 @@ def _belady_size(requests: Events, sizes: Numbers, capacity: int) -> Outcome:
             entries -= 1
         elif returns and size <= capacity:
             while free < size:
-                slot = _worst(size_and_next, entries, now, draws)
-                draws += SAMPLE
+                slot = _worst(size_and_next, entries, now, evictions)
+                evictions += 1
                 free += sizes[page_at[slot]]
                 _take_out(slot, place, page_at, size_and_next, entries)
                 entries -= 1
@@ -157,11 +157,11 @@ def _following(requests: Events, pages: int) -> Numbers:
 
 
 @njit(cache=True)
-def _worst(size_and_next: npt.NDArray[np.float64], entries: int, now: int, draws: int) -> int:
+def _worst(size_and_next: npt.NDArray[np.float64], entries: int, now: int, evictions: int) -> int:
     worst = -1
     highest = 0.0
     for draw in range(min(entries, SAMPLE)):
-        slot = draw if entries <= SAMPLE else mix(draws + draw) * entries >> 32
+        slot = draw if entries <= SAMPLE else mix(evictions * SAMPLE + draw) * entries >> 32
         cost = size_and_next[slot, 0] * (size_and_next[slot, 1] - now)
         if cost > highest or (cost == highest and size_and_next[slot, 1] > size_and_next[worst, 1]):
             highest = cost

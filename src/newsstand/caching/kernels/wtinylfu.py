@@ -29,7 +29,7 @@ def _append(before: Links, after: Links, segment: int, page: int) -> None:
 
 
 @njit(cache=True)
-def _frequency(count: npt.NDArray[np.uint8], era: npt.NDArray[np.int32], now: int, page: int) -> int:
+def _frequency(count: npt.NDArray[np.int8], era: npt.NDArray[np.int32], now: int, page: int) -> int:
     return int(count[page] >> min(now - era[page], 4))
 
 
@@ -41,7 +41,7 @@ def w_tinylfu(events, sizes, subscriptions, capacity, beta, outcome):  # type: i
     before = np.arange(pages + 3).astype(np.int32)
     after = np.arange(pages + 3).astype(np.int32)
     segment = np.zeros(pages, np.int32)  # 0: not cached
-    count = np.zeros(pages, np.uint8)
+    count = np.zeros(pages, np.int8)
     era = np.zeros(pages, np.int32)
     halvings = additions = entries = 0
     window_free = window_capacity = capacity // 100
