@@ -1,0 +1,102 @@
+"""The news workload written as a trace, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from newsstand.workload.chen2003 import News, Stream, publish
+from newsstand.workload.chen2003_requests import (
+    Ints,
+    Pools,
+    day_counts,
+    draw,
+    pools,
+    servers,
+    units,
+)
+from newsstand.workload.store import new_folder, shards_for, write_requests, write_subscriptions
+from newsstand.workload.subscriptions import subscriptions
+
+
+def generate(spark: SparkSession, news: News, out: Path, *, force: bool = False) -> None:
+    """Write one trace of the workload to a folder."""
+    with new_folder(out, force=force) as folder:
+        stream = publish(news)
+        write_publications(stream, folder / "publications.parquet")
+        pool = pools(requests_by_day(spark, news, stream), news.proxies)
+        shards = shards_for(news.requests, news.proxies)
+        write_requests(
+            requests(spark, news, stream, pool),
+            folder / "requests",
+            shards,
+            f"proxy * {shards}L div {news.proxies}L",
+        )
+        subscribe(spark, news, folder)
+
+
+def subscribe(spark: SparkSession, news: News, folder: Path) -> None:
+    """Write the subscriptions that go with the requests in a folder."""
+    seed, sq = news.seed, news.sq
+    write_subscriptions(
+        spark,
+        folder / "requests",
+        folder / "subscriptions",
+        lambda proxy, page: subscriptions(seed, sq, proxy, page),
+    )
+
+
+def write_publications(stream: Stream, path: Path) -> None:
+    """The publishing stream as a table."""
+    table = pa.table({"page": np.arange(len(stream.time)), "time": stream.time, "size": stream.size})
+    pq.write_table(table, path, compression="zstd")
+
+
+def requests_by_day(spark: SparkSession, news: News, stream: Stream) -> Ints:
+    """The requests for each page on each day: a table as large as the catalogue, however long the trace."""
+    shared = spark.sparkContext.broadcast((news, stream))
+
+    def count_units(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        news, stream = shared.value
+        counted = np.zeros(news.days * news.pages, np.int64)
+        for batch in batches:
+            for unit in batch.column(0).to_pylist():
+                counted += day_counts(news, stream, unit)
+        cells = np.flatnonzero(counted)
+        yield pa.record_batch([pa.array(cells), pa.array(counted[cells])], ["cell", "requests"])
+
+    partial = _units(spark, news).mapInArrow(count_units, "cell long, requests long")
+    summed = partial.groupBy("cell").agg(F.sum("requests").alias("requests")).toArrow()
+    counts = np.zeros(news.days * news.pages, np.int64)
+    counts[summed.column("cell").to_numpy()] = summed.column("requests").to_numpy()
+    return counts.reshape(news.days, news.pages)
+
+
+def requests(spark: SparkSession, news: News, stream: Stream, pool: Pools) -> DataFrame:
+    """All requests: (time, proxy, page)."""
+    shared = spark.sparkContext.broadcast((news, stream, pool))
+
+    def draw_units(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        news, stream, pool = shared.value
+        for batch in batches:
+            for unit in batch.column(0).to_pylist():
+                time, page, picks = draw(news, stream, unit)
+                proxy = servers(news, pool, time, page, picks)
+                yield pa.record_batch(
+                    [pa.array(time), pa.array(proxy), pa.array(page)], ["time", "proxy", "page"]
+                )
+
+    return _units(spark, news).mapInArrow(draw_units, "time double, proxy int, page long")
+
+
+def _units(spark: SparkSession, news: News) -> DataFrame:
+    """The numbers of all units, spread over enough tasks to show progress."""
+    cores = spark.sparkContext.defaultParallelism
+    tasks = max(cores, min(units(news), news.requests // 1_000_000))
+    return spark.range(0, units(news), 1, tasks)

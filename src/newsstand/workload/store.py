@@ -1,0 +1,102 @@
+"""Writing traces: clustered by proxy and sorted by time, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from newsstand.errors import BadInput
+from newsstand.workload.trace import COLUMNS, ROW, Trace
+
+ROWS_A_SHARD = 2_500_000
+"""Requests that a replay holds in memory at a time, about."""
+
+SubscriptionsOf = Callable[
+    ["np.ndarray[tuple[int], np.dtype[np.int32]]", "np.ndarray[tuple[int], np.dtype[np.int64]]"],
+    tuple[
+        "np.ndarray[tuple[int], np.dtype[np.int32]]",
+        "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        "np.ndarray[tuple[int], np.dtype[np.int32]]",
+    ],
+]
+
+
+@contextmanager
+def new_folder(out: Path, *, force: bool) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` when the block ends well and vanishes when it does not."""
+    if out.exists() and not force:
+        raise BadInput(f"{out}: exists already; choose another folder or pass --force to replace it")
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out}: is a file, not a folder")
+    partial = out.absolute().parent / f".{out.name}.partial-{os.getpid()}"
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise BadInput(f"{out}: cannot be written ({error.strerror})") from error
+    try:
+        yield partial
+        if out.exists():
+            shutil.rmtree(out)
+        partial.replace(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def shards_for(requests: int, proxies: int) -> int:
+    """How many files a table is cut into: never by the number of cores, so that the bytes are the same."""
+    return max(1, min(proxies, max(4, -(-requests // ROWS_A_SHARD))))
+
+
+def write_table(table: DataFrame, path: Path) -> None:
+    """Write a table as Parquet, one file a partition, named by the partition alone."""
+    table.write.option("compression", "zstd").parquet(str(path))
+    for extra in [*path.glob("_SUCCESS"), *path.glob(".*.crc")]:
+        extra.unlink()
+    for number, file in enumerate(sorted(path.glob("part-*.parquet"))):
+        file.replace(path / f"part-{number:05d}.parquet")
+
+
+def write_requests(requests: DataFrame, path: Path, shards: int, shard: str | None = None) -> None:
+    """Write requests clustered: by the shard that an expression tells, else by balanced ranges of proxies."""
+    if shard is not None:
+        clustered = requests.repartitionById(shards, F.expr(shard).cast("int"))
+    else:
+        clustered = requests.repartitionByRange(shards, "proxy")
+    order = ["proxy", "time", ROW if ROW in requests.columns else "page"]
+    write_table(clustered.sortWithinPartitions(*order).select(*COLUMNS["requests"]), path)
+
+
+def write_subscriptions(spark: SparkSession, requests: Path, path: Path, derive: SubscriptionsOf) -> None:
+    """Derive the subscriptions of every proxy from the file that holds its requests: nothing is shuffled."""
+    files = sorted(str(file) for file in requests.glob("*.parquet"))
+
+    def derive_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.column(0).to_pylist():
+                table = pq.read_table(file, columns=["proxy", "page"])
+                columns = derive(table.column("proxy").to_numpy(), table.column("page").to_numpy())
+                yield pa.record_batch([pa.array(column) for column in columns], list(COLUMNS["subscriptions"]))
+
+    listed = spark.sparkContext.parallelize([(file,) for file in files], len(files)).toDF("file string")
+    write_table(listed.mapInArrow(derive_file, "proxy int, page long, count int"), path)
+
+
+def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
+    """Write any trace as a clustered one."""
+    with new_folder(out, force=force) as folder:
+        first = trace.publications.orderBy("time", ROW).select(*COLUMNS["publications"])
+        write_table(first.coalesce(1), folder / "publications")
+        rows = trace.requests.count()
+        shards = shards_for(rows, max(1, rows))
+        write_requests(trace.requests, folder / "requests", shards)
+        subscriptions = trace.subscriptions.select(*COLUMNS["subscriptions"]).repartitionByRange(shards, "proxy")
+        write_table(subscriptions.sortWithinPartitions("proxy", "page"), folder / "subscriptions")
