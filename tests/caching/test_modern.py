@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newsstand.caching import POLICIES, page_cache
+from newsstand.caching import POLICIES, Page, page_cache
 from newsstand.caching.kernels.compiled import compiled
 from newsstand.caching.kernels.outcome import HIT, MISS, REFUSED, STORED
 from newsstand.errors import BadInput
@@ -40,8 +40,8 @@ def replay(name: str, proxy: Proxy) -> list[int]:
 
 def live(name: str, proxy: Proxy) -> list[int]:
     """The outcomes of the page cache, which keeps its own books right at every event."""
-    held: set[object] = set()
-    cache = page_cache(name, proxy.capacity, on_evict=held.remove)
+    held: dict[Page, int] = {}
+    cache = page_cache(name, proxy.capacity, on_evict=held.__delitem__)
     outcome = []
     for event in proxy.events:
         page = event if event >= 0 else ~event
@@ -55,9 +55,9 @@ def live(name: str, proxy: Proxy) -> list[int]:
             assert hit == was_held
             outcome.append(HIT if hit else MISS)
         if page in cache:
-            held.add(page)
+            held[page] = proxy.sizes[page]
         assert len(cache) == len(held)
-        assert cache.used == sum(proxy.sizes[page] for page in held) <= cache.capacity
+        assert cache.used == sum(held.values()) <= cache.capacity
     return outcome
 
 
@@ -86,9 +86,9 @@ def skewed(seed: int, pages: int, length: int, largest: int, capacity: int) -> P
     return Proxy(events, sizes, [rng.randint(0, 4) for _ in range(pages)], capacity)
 
 
-def victims(name: str, capacity: int, requests: Iterable[tuple[str, int]]) -> tuple[str, list[object]]:
+def victims(name: str, capacity: int, requests: Iterable[tuple[str, int]]) -> tuple[str, list[Page]]:
     """Which requests hit (`+`) and miss (`-`), and the pages evicted, in order."""
-    gone: list[object] = []
+    gone: list[Page] = []
     cache = page_cache(name, capacity, on_evict=gone.append)
     return "".join("+" if cache.request(page, size) else "-" for page, size in requests), gone
 
