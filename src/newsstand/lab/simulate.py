@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -39,8 +38,7 @@ def simulate(
 ) -> list[dict[str, object]]:
     """Replay a trace: one object per wanted run, named as in the lab's contract."""
     prepare(job)
-    folder = Path(trace.source)
-    parts = shards(folder) if folder.is_dir() else None
+    parts = shards(trace.folder) if trace.folder is not None else None
     if parts is not None:
         check(trace, ("publications",))
         results = replay_clustered(spark, parts, job)

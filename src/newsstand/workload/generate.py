@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def generate(spark: SparkSession, news: News, out: Path, *, force: bool = False)
 
 
 def subscribe(spark: SparkSession, news: News, folder: Path) -> None:
-    """Write the subscriptions that go with the requests in a folder."""
+    """Write the subscriptions that go with the requests in a folder, in place of any that are there."""
+    shutil.rmtree(folder / "subscriptions", ignore_errors=True)
     seed, sq = news.seed, news.sq
     write_subscriptions(
         spark,

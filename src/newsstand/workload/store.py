@@ -30,13 +30,18 @@ SubscriptionsOf = Callable[
 ]
 
 
+def refuse_existing(out: Path, *, force: bool) -> None:
+    """Nothing is overwritten unasked, and never a file by a folder."""
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out}: is a file, not a folder")
+    if out.exists() and not force:
+        raise BadInput(f"{out}: exists already; choose another folder or pass --force to replace it")
+
+
 @contextmanager
 def new_folder(out: Path, *, force: bool) -> Iterator[Path]:
     """A folder to fill, which becomes `out` when the block ends well and vanishes when it does not."""
-    if out.exists() and not force:
-        raise BadInput(f"{out}: exists already; choose another folder or pass --force to replace it")
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"{out}: is a file, not a folder")
+    refuse_existing(out, force=force)
     partial = out.absolute().parent / f".{out.name}.partial-{os.getpid()}"
     try:
         partial.mkdir(parents=True)

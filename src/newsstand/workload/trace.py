@@ -35,6 +35,8 @@ class Trace:
     requests: DataFrame
     subscriptions: DataFrame
     notes: tuple[str, ...] = field(default=())
+    folder: Path | None = None
+    """Where the tables lie as they are, if they do."""
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
         for name in COLUMNS:
@@ -47,7 +49,7 @@ def read_trace(spark: SparkSession, folder: str | Path) -> Trace:
     if not root.is_dir():
         raise BadTrace(f"{folder}: no such trace folder")
     tables = {name: _read_table(spark, root, name) for name in COLUMNS}
-    return Trace(str(folder), **tables)
+    return Trace(str(folder), **tables, folder=root)
 
 
 def table_path(root: Path, name: str) -> Path:

@@ -1,0 +1,1 @@
+"""The command `newsstand`: one thin module per group of commands."""

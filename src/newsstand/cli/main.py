@@ -1,0 +1,62 @@
+"""The command `newsstand`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from newsstand.cli import argv, demo, reproduce, simulate, workload
+from newsstand.errors import BadInput, NewsstandError
+
+app = typer.Typer(
+    name="newsstand",
+    help="Content distribution for publish/subscribe: its cache lab on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(workload.app, name="workload")
+app.add_typer(reproduce.app, name="reproduce")
+app.command("simulate")(simulate.simulate)
+app.command("policies")(simulate.policies)
+app.command("demo")(demo.demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 if it did what was asked, 2 for bad input, 130 after Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; a mistake of the user's is one line on standard error."""
+    try:
+        code = app(argv.spread(arguments), prog_name="newsstand", standalone_mode=False)
+    except NewsstandError as error:
+        return _complain(str(error), 2 if isinstance(error, BadInput) else 1)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("stopped", 130)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  nobody reads what is still to be printed
+        return 141
+    except Exception as error:
+        if os.environ.get("NEWSSTAND_DEBUG"):
+            raise
+        explain = getattr(error, "format_message", None)
+        if callable(explain):
+            return _complain(str(explain()), getattr(error, "exit_code", 2))
+        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        return _complain(f"{type(error).__name__}: {line} (NEWSSTAND_DEBUG=1 shows where)", 1)
+    return int(code or 0)
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"newsstand: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""`newsstand reproduce`: a paper's figures, tables and claims."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.progress import progress, say
+from newsstand.errors import BadOption
+
+app = typer.Typer(help="Reproduce a paper: figures, tables, claims with verdicts.", no_args_is_help=True)
+
+
+@app.command("chen2003")
+def chen2003(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    quick: Annotated[bool, typer.Option("--quick", help="One seed instead of five.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many seeds to average over.")] = 5,
+    requests: Annotated[int, typer.Option(help="Requests a trace.")] = 195_000,
+    proxies: Annotated[int, typer.Option(help="Proxies a trace.")] = 100,
+    as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Content Distribution for Publish/Subscribe Services: Figs. 3-7, Table 2, beta sweep, claims.
+
+    A run that was stopped goes on where it was when it is started again with the same folder.
+
+    Example: newsstand reproduce chen2003 --quick --out reproduced
+    """
+    from newsstand.lab.chen2003 import Experiment, run_experiment
+    from newsstand.lab.chen2003_report import write
+    from newsstand.spark import open_session
+
+    for name, value in (("seeds", seeds), ("requests", requests), ("proxies", proxies)):
+        if value < 1:
+            raise BadOption(f"--{name} {value} is less than 1")
+    if out.exists() and not out.is_dir():
+        raise BadOption(f"--out {out}: is a file, not a folder")
+    experiment = Experiment(tuple(range(1, (1 if quick else seeds) + 1)), requests, proxies)
+    with open_session(master, conf or (), "newsstand reproduce") as spark, progress(spark, "running"):
+        results = run_experiment(spark, experiment, out / "runs", say)
+    written = write(results, experiment, out)
+    if as_json:
+        print(json.dumps(written))
+        return
+    claims: list[dict[str, object]] = written["claims"]  # type: ignore[assignment]
+    for claim in claims:
+        print(f"{'holds ' if claim['holds'] else 'FAILS '} {claim['id']:32} {claim['measured']}")
+    print(f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} claims hold; see {written['report']}")

@@ -1,0 +1,102 @@
+"""`newsstand workload`: traces, generated or imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pyarrow.parquet as pq
+import typer
+
+from newsstand.cli.options import Conf, Force, Json, Master
+from newsstand.cli.progress import progress, say
+from newsstand.workload.chen2003 import News
+
+app = typer.Typer(
+    help="Write traces: each a folder of publications, requests and subscriptions.", no_args_is_help=True
+)
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
+
+
+@app.command("chen2003")
+def chen2003(
+    out: Out,
+    trace: Annotated[
+        Literal["news", "alternative"],
+        typer.Option(help="news (Zipf 1.5) or alternative (Zipf 1.0)."),
+    ] = "news",
+    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
+    requests: Annotated[int, typer.Option(help="How many requests.")] = 195_000,
+    proxies: Annotated[int, typer.Option(help="How many proxies.")] = 100,
+    pages: Annotated[int, typer.Option(help="How many pages are published, versions included.")] = 30_147,
+    sq: Annotated[float, typer.Option(help="Subscription quality, in (0, 1].")] = 1.0,
+    popularity: Annotated[
+        Literal["dynamic", "literal"],
+        typer.Option(help="dynamic: rates follow rank and age at every moment; literal: totals are Zipf."),
+    ] = "dynamic",
+    force: Force = False,
+    as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Write the news workload of Chen, LaPaugh & Singh (2003).
+
+    Example: newsstand workload chen2003 --trace news --seed 1 --out my-trace
+    """
+    from newsstand.spark import open_session
+    from newsstand.workload.generate import generate
+    from newsstand.workload.store import refuse_existing
+
+    news = News(trace, seed, requests, proxies, pages, sq, popularity)
+    refuse_existing(out, force=force)
+    with open_session(master, conf or (), "newsstand workload") as spark, progress(spark, "generating"):
+        generate(spark, news, out, force=force)
+    asked = {key: asdict(news)[key] for key in ("trace", "seed", "pages", "sq", "popularity")}
+    _tell(out, asked, as_json)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A trace folder, an access log, or an oracleGeneral file.")],
+    out: Out,
+    source_format: Annotated[
+        str, typer.Option("--format", help="auto, trace, access-log or oracle-general.")
+    ] = "auto",
+    strict: Annotated[bool, typer.Option(help="Refuse input with lines that cannot be parsed.")] = False,
+    force: Force = False,
+    as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Read what you have and write it as a trace that replays fast.
+
+    Example: newsstand workload import access.log --out my-trace
+    """
+    from newsstand.spark import open_session
+    from newsstand.workload.check import check
+    from newsstand.workload.sources import read_source
+    from newsstand.workload.store import refuse_existing, write_trace
+
+    refuse_existing(out, force=force)
+    with open_session(master, conf or (), "newsstand import") as spark, progress(spark, "importing"):
+        trace = read_source(spark, source, source_format, strict=strict)
+        check(trace)
+        write_trace(trace, out, force=force)
+    for note in trace.notes:
+        say(f"note: {note}")
+    _tell(out, {"source": str(source), "notes": list(trace.notes)}, as_json)
+
+
+def _tell(out: Path, asked: dict[str, object], as_json: bool) -> None:
+    from newsstand.workload.trace import COLUMNS, data_files, table_path
+
+    rows = {
+        name: sum(pq.read_metadata(file).num_rows for file in data_files(table_path(out, name)))
+        for name in COLUMNS
+    }
+    if as_json:
+        print(json.dumps({"out": str(out), **rows, **asked}))
+    else:
+        print(f"{out}: " + ", ".join(f"{count:,} {name}" for name, count in rows.items()))

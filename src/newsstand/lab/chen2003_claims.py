@@ -1,0 +1,426 @@
+"""The claims of Chen, LaPaugh & Singh (2003, sections 5.1–5.6), each with its measurement and its verdict.
+
+Hit ratios are means over the seeds. Where the paper says "about" or "similar", the tolerance is written here.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from newsstand.lab.chen2003 import BETAS, COMPARED, DUAL, LABELS, TABLE_2, TRACES, Results, beta_of
+from newsstand.lab.claims import Claim
+
+CAPACITIES = (0.01, 0.05, 0.10)
+POINT = 0.01
+"""One point of hit ratio."""
+
+
+class Measured:
+    """Means over seeds, by name."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+        runs = results.at_paper_betas()
+        self._hit = runs.groupby(["trace", "sq", "capacity", "policy"])["hit_ratio"].mean()
+        beta = results.runs[results.runs["sweep"] == "beta"]
+        self._beta = beta.groupby(["trace", "capacity", "policy", "beta"])["hit_ratio"].mean()
+
+    def hit(self, trace: str, policy: str, capacity: float = 0.05, sq: float = 1.0) -> float:
+        return float(self._hit.loc[(trace, sq, capacity, policy)])
+
+    def gain(self, trace: str, policy: str, capacity: float = 0.05) -> float:
+        """Relative improvement over GD* in per cent."""
+        return 100 * (self.hit(trace, policy, capacity) / self.hit(trace, "gdstar", capacity) - 1)
+
+    def best_beta(self, trace: str, policy: str, capacity: float) -> float:
+        return max(BETAS, key=lambda beta: float(self._beta.loc[(trace, capacity, policy, beta)]))
+
+    def loss_at_paper_beta(self, trace: str, policy: str, capacity: float) -> float:
+        """Hit ratio lost by the paper's beta against the best one here."""
+        of = self._beta.loc[(trace, capacity, policy)]
+        return float(of.max() - of.loc[beta_of(trace, policy, capacity)])
+
+    def hourly(self, trace: str, policy: str) -> pd.DataFrame:
+        """Counts of each hour of the week, summed over the seeds."""
+        hours = self.results.hours
+        mine = hours[
+            (hours["trace"] == trace)
+            & (hours["policy"] == policy)
+            & (hours["beta"] == beta_of(trace, policy, 0.05))
+        ]
+        return mine.groupby("hour").sum(numeric_only=True)
+
+    def hourly_hit(self, trace: str, policy: str, first: int, last: int) -> float:
+        """The hit ratio from hour `first` up to but without `last`."""
+        part = self.hourly(trace, policy).loc[first : last - 1]
+        return float(part["hits"].sum() / part["requests"].sum())
+
+    def traffic(self, trace: str, policy: str, scheme: str, unit: str = "pages") -> float:
+        part = self.hourly(trace, policy)
+        return float(part[f"fetched_{unit}"].sum() + part[f"pushed_{unit}_{scheme}"].sum())
+
+    def table_2(self) -> dict[str, dict[str, float]]:
+        return {trace: {policy: self.gain(trace, policy) for policy in TABLE_2[trace]} for trace in TRACES}
+
+    def table_2_deviation(self) -> float:
+        """Mean absolute deviation from the fourteen numbers of Table 2, in points, averaged over the seeds."""
+        runs = self.results.at_paper_betas()
+        runs = runs[(runs["sq"] == 1.0) & (runs["capacity"] == 0.05)]
+        deviations = []
+        for (trace, _), part in runs.groupby(["trace", "seed"]):
+            hit = part.set_index("policy")["hit_ratio"]
+            deviations += [
+                abs(100 * (hit[policy] / hit["gdstar"] - 1) - paper)
+                for policy, paper in TABLE_2[str(trace)].items()
+            ]
+        return float(sum(deviations) / len(deviations))
+
+
+def claims(results: Results) -> list[Claim]:
+    """Every claim, in the paper's order."""
+    m = Measured(results)
+    return [
+        *_on_beta(m),
+        *_on_dual(m),
+        *_on_hit_ratios(m),
+        *_on_quality(m),
+        *_on_time(m),
+        *_on_traffic(m),
+    ]
+
+
+def _on_beta(m: Measured) -> list[Claim]:
+    cases = [(t, p, c) for t in TRACES for p in ("gdstar", "sg1", "sg2") for c in CAPACITIES]
+    best = {case: m.best_beta(*case) for case in cases}
+    same = [case for case in cases if best[case] == beta_of(*case)]
+    worst = max(cases, key=lambda case: m.loss_at_paper_beta(*case))
+    return [
+        Claim(
+            "5.1-beta",
+            "The hit ratio is highest at beta 2 on NEWS (GD*, SG1, SG2); on ALTERNATIVE at 2 for GD* and SG1 "
+            "(1 at capacity 1 %) and at 0.5 for SG2.",
+            "beta 2; 2, 1 at 1 %; 0.5",
+            f"the paper's beta is the best in {len(same)} of {len(cases)} cases and costs at most "
+            f"{100 * m.loss_at_paper_beta(*worst):.1f} points ({LABELS[worst[1]]}, {worst[0]}, {worst[2]:.0%}, "
+            f"best {best[worst]:g})",
+            len(same) == len(cases),
+        )
+    ]
+
+
+def _on_dual(m: Measured) -> list[Claim]:
+    cases = [(t, c) for t in TRACES for c in CAPACITIES]
+    news = [case for case in cases if case[0] == "news"]
+    over = {(t, c): min(m.hit(t, p, c) - m.hit(t, "gdstar", c) for p in DUAL) for t, c in cases}
+    lead = {(t, c): m.hit(t, "dc-lap", c) - max(m.hit(t, p, c) for p in DUAL[:-1]) for t, c in cases}
+    quality = {
+        (t, q): m.hit(t, "dc-lap", 0.05, q) - max(m.hit(t, p, 0.05, q) for p in DUAL[:-1])
+        for t in TRACES
+        for q in (0.75, 0.5, 0.25)
+    }
+    adaptive = max(abs(m.hit("news", p, c) - m.hit("news", "dc-fp", c)) for p in DUAL[2:] for c in CAPACITIES)
+    won = sum(lead[case] > 0 for case in news)
+    return [
+        Claim(
+            "5.2-dual-beat-gdstar",
+            "All dual strategies have a better hit ratio than GD* (NEWS).",
+            "yes, at 1, 5 and 10 %",
+            f"smallest lead {100 * min(over[c] for c in news):.1f} points",
+            all(over[case] > 0 for case in news),
+        ),
+        Claim(
+            "5.2-dc-lap-best",
+            "DC-LAP is the best of the dual family at every capacity (NEWS).",
+            "yes, in all cases",
+            f"best at {won} of 3 capacities; lead over the best other from "
+            f"{100 * min(lead[c] for c in news):+.1f} to {100 * max(lead[c] for c in news):+.1f} points",
+            won == len(news),
+        ),
+        Claim(
+            "5.2-dc-lap-elsewhere",
+            "DC-LAP is the best of the dual family on ALTERNATIVE and for SQ < 1, too.",
+            "yes",
+            f"best in {sum(v > 0 for k, v in lead.items() if k[0] == 'alternative')} of 3 capacities on "
+            f"ALTERNATIVE and in {sum(v > 0 for v in quality.values())} of {len(quality)} cases with SQ < 1",
+            all(v > 0 for k, v in lead.items() if k[0] == "alternative")
+            and all(v > 0 for v in quality.values()),
+        ),
+        Claim(
+            "5.2-adaptive-marginal",
+            "Adapting the partition (DC-AP, DC-LAP) changes little against DC-FP.",
+            "marginal improvement",
+            f"at most {100 * adaptive:.1f} points (marginal: under 3)",
+            adaptive < 3 * POINT,
+        ),
+    ]
+
+
+def _on_hit_ratios(m: Measured) -> list[Claim]:
+    new = [p for p in COMPARED if p != "gdstar"]
+    cases = [(t, c) for t in TRACES for c in CAPACITIES]
+    losing = [(t, c, p) for t, c in cases for p in new if m.hit(t, p, c) < m.hit(t, "gdstar", c)]
+    growing = all(
+        m.hit(t, p, a) < m.hit(t, p, b)
+        for t in TRACES
+        for p in COMPARED
+        for a, b in itertools.pairwise(CAPACITIES)
+    )
+    ranks = {
+        (t, c): pd.Series({p: m.hit(t, p, c) for p in COMPARED}).rank() for t, c in cases
+    }
+    stable = min(
+        float(ranks[t, a].corr(ranks[t, b]))
+        for t in TRACES
+        for a, b in itertools.combinations(CAPACITIES, 2)
+    )
+    under_sub = [(t, c, p) for t, c in cases for p in new if p != "sub" and m.hit(t, p, c) <= m.hit(t, "sub", c)]
+    leaders = [
+        (t, c) for t, c in cases if set(sorted(COMPARED, key=lambda p: m.hit(t, p, c))[-2:]) == {"sg2", "sr"}
+    ]
+    ahead = {(t, c): m.hit(t, "sg2", c) - m.hit(t, "sr", c) for t, c in cases}
+    sg1 = all(m.hit(t, "sg1", c) < min(m.hit(t, "sg2", c), m.hit(t, "sr", c)) for t, c in cases)
+    lap = {(t, c): m.hit(t, "dc-lap", c) - m.hit(t, "sg1", c) for t, c in cases}
+    larger = [lap[t, c] for t, c in cases if c > 0.01]
+    deviation = m.table_2_deviation()
+    gains = m.table_2()
+    return [
+        Claim(
+            "5.3-gdstar-beats-sub",
+            "GD* beats SUB on NEWS at capacity 1 %.",
+            "yes",
+            f"GD* {m.hit('news', 'gdstar', 0.01):.3f}, SUB {m.hit('news', 'sub', 0.01):.3f}",
+            ("news", 0.01, "sub") in losing,
+        ),
+        Claim(
+            "5.3-only-loss",
+            "That is the only case in which a new strategy is worse than GD*.",
+            "one case",
+            "worse than GD*: " + (_cases(losing) or "none"),
+            losing == [("news", 0.01, "sub")],
+        ),
+        Claim(
+            "5.3-grows-with-capacity",
+            "Every method's hit ratio grows with the capacity.",
+            "yes",
+            "yes" if growing else "not for every method",
+            growing,
+        ),
+        Claim(
+            "5.3-stable-ranks",
+            "The ranks of the methods are quite stable over capacities.",
+            "quite stable",
+            f"smallest rank correlation between two capacities {stable:.2f} (stable: at least 0.8)",
+            stable >= 0.8,
+        ),
+        Claim(
+            "5.3-others-beat-sub",
+            "All other new strategies beat SUB under any setting.",
+            "yes",
+            "not better than SUB: " + (_cases(under_sub) or "none"),
+            not under_sub,
+        ),
+        Claim(
+            "5.3-sg2-sr-lead",
+            "SG2 and SR have the highest hit ratios.",
+            "yes",
+            f"the two best in {len(leaders)} of {len(cases)} settings",
+            len(leaders) == len(cases),
+        ),
+        Claim(
+            "5.3-recency-does-not-help",
+            "The recency in SG2 brings nothing over SR.",
+            "SG2 not better than SR",
+            f"SG2 less SR: {100 * min(ahead.values()):+.1f} to {100 * max(ahead.values()):+.1f} points "
+            "(nothing: at most 1 point)",
+            max(ahead.values()) <= POINT,
+        ),
+        Claim(
+            "5.3-sg1-below",
+            "SG1 is below SG2 and SR.",
+            "yes",
+            "in every setting" if sg1 else "not in every setting",
+            sg1,
+        ),
+        Claim(
+            "5.3-dc-lap-like-sg1",
+            "DC-LAP is similar to SG1 and about 4 % better only at 5 and 10 %.",
+            "about +4 % at 5 and 10 %",
+            "DC-LAP less SG1 in points: "
+            + ", ".join(f"{t} {c:.0%} {100 * v:+.1f}" for (t, c), v in lap.items())
+            + " (holds: better, by at most 8, at 5 and 10 %; within 4 at 1 %)",
+            all(0 < v <= 8 * POINT for v in larger)
+            and all(abs(lap[t, 0.01]) <= 4 * POINT for t in TRACES),
+        ),
+        Claim(
+            "5.3-alpha-hurts-gdstar",
+            "GD* hits far less when popularity is flatter (ALTERNATIVE).",
+            "much lower",
+            f"NEWS {m.hit('news', 'gdstar'):.3f}, ALTERNATIVE {m.hit('alternative', 'gdstar'):.3f}",
+            m.hit("alternative", "gdstar") < m.hit("news", "gdstar") - 5 * POINT,
+        ),
+        Claim(
+            "5.3-gains-grow",
+            "Every strategy gains more over GD* on ALTERNATIVE than on NEWS.",
+            "yes (Table 2)",
+            ", ".join(
+                f"{LABELS[p]} {gains['news'][p]:+.0f} / {gains['alternative'][p]:+.0f} %" for p in gains["news"]
+            ),
+            all(gains["alternative"][p] > gains["news"][p] for p in gains["news"]),
+        ),
+        Claim(
+            "5.3-table-2",
+            "Relative improvements over GD* at capacity 5 % (Table 2).",
+            "fourteen numbers",
+            f"mean absolute deviation {deviation:.1f} points (holds: at most 8)",
+            deviation <= 8,
+        ),
+    ]
+
+
+def _on_quality(m: Measured) -> list[Claim]:
+    def drop(trace: str, policy: str) -> float:
+        return m.hit(trace, policy) - m.hit(trace, policy, sq=0.25)
+
+    new = [p for p in COMPARED if p != "gdstar"]
+    most = {t: max(new, key=lambda p: drop(t, p)) for t in TRACES}
+    robust = {(t, p): drop(t, p) for t in TRACES for p in ("sg1", "dc-lap")}
+    lap = {t: m.hit(t, "dc-lap", sq=0.25) - m.hit(t, "sg1", sq=0.25) for t in TRACES}
+    over_sr = {(t, q): m.hit(t, "sg2", sq=q) - m.hit(t, "sr", sq=q) for t in TRACES for q in (0.75, 0.5, 0.25)}
+    near = {q: m.hit("news", "sg2", sq=q) - m.hit("news", "sg1", sq=q) for q in (0.5, 0.25)}
+    below = {q: m.hit("alternative", "sg2", sq=q) - m.hit("alternative", "sg1", sq=q) for q in (0.5, 0.25)}
+    return [
+        Claim(
+            "5.4-sr-most-affected",
+            "SR suffers most when subscriptions predict requests badly.",
+            "SR",
+            "largest drop from SQ 1 to 0.25: "
+            + ", ".join(f"{t} {LABELS[p]} ({100 * drop(t, p):.0f} points)" for t, p in most.items()),
+            all(p == "sr" for p in most.values()),
+        ),
+        Claim(
+            "5.4-sg1-dc-lap-robust",
+            "SG1 and DC-LAP are not sensitive to SQ.",
+            "not sensitive",
+            "drop from SQ 1 to 0.25 in points: "
+            + ", ".join(f"{t} {LABELS[p]} {100 * v:.1f}" for (t, p), v in robust.items())
+            + " (not sensitive: under 10)",
+            all(v < 10 * POINT for v in robust.values()),
+        ),
+        Claim(
+            "5.4-dc-lap-at-low-sq",
+            "DC-LAP is about 3 % better than SG1 at SQ 0.25.",
+            "about +3 %",
+            ", ".join(f"{t} {100 * v:+.1f} points" for t, v in lap.items()) + " (holds: +0.5 to +6)",
+            all(0.5 * POINT <= v <= 6 * POINT for v in lap.values()),
+        ),
+        Claim(
+            "5.4-sg2-over-sr",
+            "With imperfect subscriptions SG2 beats SR.",
+            "yes",
+            f"in {sum(v > 0 for v in over_sr.values())} of {len(over_sr)} settings",
+            all(v > 0 for v in over_sr.values()),
+        ),
+        Claim(
+            "5.4-news-sum-or-difference",
+            "On NEWS at SQ <= 0.5 it matters little whether SG1 or SG2 is used.",
+            "less important",
+            "SG2 less SG1: " + ", ".join(f"{100 * v:+.1f} points at {q:g}" for q, v in near.items())
+            + " (little: within 5)",
+            all(abs(v) <= 5 * POINT for v in near.values()),
+        ),
+        Claim(
+            "5.4-alternative-sg2-below-sg1",
+            "On ALTERNATIVE at SQ 0.5 and 0.25 SG2 is worse than SG1.",
+            "yes",
+            "SG2 less SG1: " + ", ".join(f"{100 * v:+.1f} points at {q:g}" for q, v in below.items()),
+            all(v < 0 for v in below.values()),
+        ),
+    ]
+
+
+def _on_time(m: Measured) -> list[Claim]:
+    days = [m.hourly_hit("news", "gdstar", 24 * d, 24 * d + 24) for d in range(1, 7)]
+    sub = {t: (m.hourly_hit(t, "sub", 0, 6), m.hourly_hit(t, "sub", 144, 168)) for t in TRACES}
+    sg2 = {t: (m.hourly_hit(t, "sg2", 0, 6), m.hourly_hit(t, "sg2", 144, 168)) for t in TRACES}
+    return [
+        Claim(
+            "5.5-gdstar-stable",
+            "After the first hours GD* is stable.",
+            "stable",
+            f"daily hit ratios from day 2 on: {min(days):.3f} to {max(days):.3f} (stable: within 0.1)",
+            max(days) - min(days) <= 0.1,
+        ),
+        Claim(
+            "5.5-sub-drops",
+            "SUB starts high and drops with time.",
+            "drops",
+            ", ".join(f"{t} {a:.2f} in the first 6 hours, {b:.2f} on the last day" for t, (a, b) in sub.items()),
+            all(a > b for a, b in sub.values()),
+        ),
+        Claim(
+            "5.5-sg2-stays-high",
+            "SG2 keeps a high hit ratio.",
+            "stays high",
+            ", ".join(f"{t} {a:.2f} in the first 6 hours, {b:.2f} on the last day" for t, (a, b) in sg2.items())
+            + " (holds: loses less than SUB and stays over both others)",
+            all(
+                sg2[t][0] - sg2[t][1] < sub[t][0] - sub[t][1]
+                and sg2[t][1] > max(sub[t][1], m.hourly_hit(t, "gdstar", 144, 168))
+                for t in TRACES
+            ),
+        ),
+    ]
+
+
+def _on_traffic(m: Measured) -> list[Claim]:
+    cases = [(t, u) for t in TRACES for u in ("pages", "bytes")]
+
+    def over_gdstar(policy: str, scheme: str) -> dict[tuple[str, str], float]:
+        return {
+            (t, u): m.traffic(t, policy, scheme, u) / m.traffic(t, "gdstar", scheme, u) for t, u in cases
+        }
+
+    sg2 = {s: over_gdstar("sg2", s) for s in ("always", "needed")}
+    sub = {s: over_gdstar("sub", s) for s in ("always", "needed")}
+    change = {case: sg2["always"][case] / sg2["needed"][case] - 1 for case in cases}
+    told = ", ".join
+    return [
+        Claim(
+            "5.6-sg2-insensitive",
+            "SG2's traffic hardly depends on the pushing scheme.",
+            "not sensitive",
+            told(f"{t} {u} {100 * v:+.1f} %" for (t, u), v in change.items()) + " (hardly: under 10 %)",
+            all(v < 0.10 for v in change.values()),
+        ),
+        Claim(
+            "5.6-sg2-comparable",
+            "SG2's traffic is comparable to GD*'s.",
+            "comparable",
+            "SG2 / GD*, always pushing: "
+            + told(f"{t} {u} {v:.2f}" for (t, u), v in sg2["always"].items())
+            + " (comparable: at most 1.25)",
+            all(v <= 1.25 for scheme in sg2.values() for v in scheme.values()),
+        ),
+        Claim(
+            "5.6-sub-highest",
+            "SUB has the highest traffic.",
+            "always",
+            "SUB / GD*, pushing when necessary: "
+            + told(f"{t} {u} {v:.2f}" for (t, u), v in sub["needed"].items()),
+            all(sub[s][c] > max(1.0, sg2[s][c]) for s in sub for c in cases),
+        ),
+        Claim(
+            "5.6-necessity-helps-sub",
+            "Pushing when necessary brings SUB much closer to GD*.",
+            "yes",
+            "SUB / GD* always and when necessary: "
+            + told(f"{t} {u} {sub['always'][t, u]:.2f} / {sub['needed'][t, u]:.2f}" for t, u in cases),
+            all(sub["needed"][c] - 1 < 0.9 * (sub["always"][c] - 1) for c in cases),
+        ),
+    ]
+
+
+def _cases(cases: list[tuple[str, float, str]]) -> str:
+    return ", ".join(f"{LABELS[p]} on {t} at {c:.0%}" for t, c, p in cases)

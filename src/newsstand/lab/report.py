@@ -1,0 +1,62 @@
+"""One self-contained page that shows what an experiment found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+
+from newsstand.lab.claims import Claim
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure of the report: its title, what to see in it, and its SVG file."""
+
+    title: str
+    caption: str
+    file: Path
+
+    @property
+    def svg(self) -> str:
+        text = self.file.read_text(encoding="utf-8")
+        return text[text.index("<svg") :]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table of the report."""
+
+    title: str
+    table: pd.DataFrame
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.columns)
+
+    @property
+    def rows(self) -> list[list[object]]:
+        return [list(row) for row in self.table.itertuples(index=False)]
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    lead: str,
+    claims: Sequence[Claim],
+    figures: Sequence[Shown],
+    tables: Sequence[Listed],
+    command: str,
+) -> None:
+    """Write the page; everything it shows is inside it."""
+    template = (files("newsstand.lab") / "report.html.j2").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    page = environment.from_string(template).render(
+        title=title, lead=lead, claims=claims, figures=figures, tables=tables, command=command
+    )
+    path.write_text(page + "\n", encoding="utf-8")
