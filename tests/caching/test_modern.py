@@ -47,9 +47,7 @@ def live(name: str, proxy: Proxy) -> list[int]:
         page = event if event >= 0 else ~event
         was_held = page in held
         if event < 0:
-            outcome.append(
-                STORED if cache.push(page, proxy.sizes[page], proxy.subscriptions[page]) else REFUSED
-            )
+            outcome.append(STORED if cache.push(page, proxy.sizes[page], proxy.subscriptions[page]) else REFUSED)
         else:
             hit = cache.request(page, proxy.sizes[page], proxy.subscriptions[page])
             assert hit == was_held

@@ -22,9 +22,7 @@ class _Stored:
 class _Dual(PageCache):
     """What DM and the dual caches share: entries that GD* and SUB can score, and GD*'s L."""
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._entries: dict[Page, _Stored] = {}
         self._inflation = 0.0
@@ -49,9 +47,7 @@ class _Dual(PageCache):
 class DualMethods(_Dual):
     """DM: one cache, two values an entry, SUB's at push time and GD*'s at access time."""
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._by_subscription = Ranking()
         self._by_access = Ranking()
@@ -106,9 +102,7 @@ class DualCaches(_Dual):
     relabels = False
     bounded = False
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._pushed = Ranking()
         self._accessed = Ranking()
@@ -129,9 +123,7 @@ class DualCaches(_Dual):
             return False
         if page in self._accessed:
             self._access(page, entry)
-        elif self.relabels and (
-            not self.bounded or 4 * (self._push_capacity - entry.size) >= self.capacity
-        ):
+        elif self.relabels and (not self.bounded or 4 * (self._push_capacity - entry.size) >= self.capacity):
             self._pushed.remove(page)
             self._push_used -= entry.size
             self._push_capacity -= entry.size

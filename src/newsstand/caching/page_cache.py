@@ -16,9 +16,7 @@ class PageCache(ABC):
     `on_evict` is called with each page that leaves. The bytes held never exceed the capacity.
     """
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         self.capacity = capacity
         self.beta = beta
         self.used = 0

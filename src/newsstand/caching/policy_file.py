@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -47,7 +48,7 @@ class PolicyFile:
                 raise
             raise BadPolicyFile(f"{self.path}: {self._describe(error)}") from error
 
-    def _check(self, known: dict[str, object]) -> None:
+    def _check(self, known: Mapping[str, object]) -> None:
         for name, before in known.items():
             if POLICIES[name] is not before:
                 raise BadPolicyFile(f"{self.path}: '{name}' is a policy of Newsstand; choose another name")

@@ -22,9 +22,7 @@ from newsstand.caching.ranking import Page
 class S3FIFO(PageCache):
     """S3-FIFO: a small, a main and a ghost FIFO queue (Yang et al. 2023)."""
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._small = ByteQueue(capacity // 10)
         self._main = ByteQueue(capacity - capacity // 10)

@@ -18,9 +18,7 @@ class Sieve(PageCache):
     in this round, then what is ahead of it.
     """
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._sizes: dict[Page, int] = {}
         self._visited: set[Page] = set()

@@ -27,9 +27,7 @@ from newsstand.caching.ranking import Page
 class WindowTinyLFU(PageCache):
     """W-TinyLFU: an LRU window, then admission by frequency to a segmented LRU (Einziger et al. 2017)."""
 
-    def __init__(
-        self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
-    ) -> None:
+    def __init__(self, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None) -> None:
         super().__init__(capacity, beta, on_evict)
         self._window = ByteQueue(capacity // 100)
         self._main_capacity = capacity - capacity // 100

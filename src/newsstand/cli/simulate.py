@@ -26,7 +26,9 @@ def simulate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", metavar="P ...", help="One or more policies, or `all`; `newsstand policies` lists them."
+            "--policy",
+            metavar="P ...",
+            help="One or more policies, or `all`; `newsstand policies` lists them.",
         ),
     ] = None,
     capacity: Annotated[
@@ -36,7 +38,8 @@ def simulate(
         ),
     ] = None,
     beta: Annotated[
-        list[float] | None, typer.Option("--beta", metavar="B ...", help="One or more betas of GD*; default 2.")
+        list[float] | None,
+        typer.Option("--beta", metavar="B ...", help="One or more betas of GD*; default 2."),
     ] = None,
     policy_file: PolicyFiles = None,
     per_proxy: Annotated[bool, typer.Option("--per-proxy", help="Also tell each proxy's hits.")] = False,
@@ -84,6 +87,7 @@ def simulate(
 
 
 def show(answers: list[dict[str, object]]) -> None:
+    """Print a table for people."""
     table = Table(box=None, pad_edge=False)
     for name in ("policy", "capacity", "beta", "hit ratio", "fetched", "pushed always", "pushed needed"):
         table.add_column(name, justify="left" if name == "policy" else "right")

@@ -131,9 +131,7 @@ def run_experiment(
     return Results.load(files)
 
 
-def _run_part(
-    spark: SparkSession, news: News, sweeps: tuple[Sweep, ...], folder: Path
-) -> list[dict[str, object]]:
+def _run_part(spark: SparkSession, news: News, sweeps: tuple[Sweep, ...], folder: Path) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     with TemporaryDirectory(prefix=f".{news.trace}-{news.seed}-", dir=folder) as work:
         written = Path(work) / "trace"

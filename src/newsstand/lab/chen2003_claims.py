@@ -6,6 +6,7 @@ Hit ratios are means over the seeds. Where the paper says "about" or "similar", 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -144,8 +145,7 @@ def _on_dual(m: Measured) -> list[Claim]:
             "yes",
             f"best in {sum(v > 0 for k, v in lead.items() if k[0] == 'alternative')} of 3 capacities on "
             f"ALTERNATIVE and in {sum(v > 0 for v in quality.values())} of {len(quality)} cases with SQ < 1",
-            all(v > 0 for k, v in lead.items() if k[0] == "alternative")
-            and all(v > 0 for v in quality.values()),
+            all(v > 0 for k, v in lead.items() if k[0] == "alternative") and all(v > 0 for v in quality.values()),
         ),
         Claim(
             "5.2-adaptive-marginal",
@@ -167,13 +167,9 @@ def _on_hit_ratios(m: Measured) -> list[Claim]:
         for p in COMPARED
         for a, b in itertools.pairwise(CAPACITIES)
     )
-    ranks = {
-        (t, c): pd.Series({p: m.hit(t, p, c) for p in COMPARED}).rank() for t, c in cases
-    }
+    ranks = {(t, c): pd.Series({p: m.hit(t, p, c) for p in COMPARED}).rank() for t, c in cases}
     stable = min(
-        float(ranks[t, a].corr(ranks[t, b]))
-        for t in TRACES
-        for a, b in itertools.combinations(CAPACITIES, 2)
+        float(ranks[t, a].corr(ranks[t, b])) for t in TRACES for a, b in itertools.combinations(CAPACITIES, 2)
     )
     under_sub = [(t, c, p) for t, c in cases for p in new if p != "sub" and m.hit(t, p, c) <= m.hit(t, "sub", c)]
     leaders = [
@@ -250,8 +246,7 @@ def _on_hit_ratios(m: Measured) -> list[Claim]:
             "DC-LAP less SG1 in points: "
             + ", ".join(f"{t} {c:.0%} {100 * v:+.1f}" for (t, c), v in lap.items())
             + " (holds: better, by at most 8, at 5 and 10 %; within 4 at 1 %)",
-            all(0 < v <= 8 * POINT for v in larger)
-            and all(abs(lap[t, 0.01]) <= 4 * POINT for t in TRACES),
+            all(0 < v <= 8 * POINT for v in larger) and all(abs(lap[t, 0.01]) <= 4 * POINT for t in TRACES),
         ),
         Claim(
             "5.3-alpha-hurts-gdstar",
@@ -326,7 +321,8 @@ def _on_quality(m: Measured) -> list[Claim]:
             "5.4-news-sum-or-difference",
             "On NEWS at SQ <= 0.5 it matters little whether SG1 or SG2 is used.",
             "less important",
-            "SG2 less SG1: " + ", ".join(f"{100 * v:+.1f} points at {q:g}" for q, v in near.items())
+            "SG2 less SG1: "
+            + ", ".join(f"{100 * v:+.1f} points at {q:g}" for q, v in near.items())
             + " (little: within 5)",
             all(abs(v) <= 5 * POINT for v in near.values()),
         ),
@@ -378,9 +374,7 @@ def _on_traffic(m: Measured) -> list[Claim]:
     cases = [(t, u) for t in TRACES for u in ("pages", "bytes")]
 
     def over_gdstar(policy: str, scheme: str) -> dict[tuple[str, str], float]:
-        return {
-            (t, u): m.traffic(t, policy, scheme, u) / m.traffic(t, "gdstar", scheme, u) for t, u in cases
-        }
+        return {(t, u): m.traffic(t, policy, scheme, u) / m.traffic(t, "gdstar", scheme, u) for t, u in cases}
 
     sg2 = {s: over_gdstar("sg2", s) for s in ("always", "needed")}
     sub = {s: over_gdstar("sub", s) for s in ("always", "needed")}
@@ -422,5 +416,5 @@ def _on_traffic(m: Measured) -> list[Claim]:
     ]
 
 
-def _cases(cases: list[tuple[str, float, str]]) -> str:
+def _cases(cases: Sequence[tuple[str, float, str]]) -> str:
     return ", ".join(f"{LABELS[p]} on {t} at {c:.0%}" for t, c, p in cases)

@@ -33,7 +33,12 @@ def tables(results: Results) -> dict[str, pd.DataFrame]:
     measured = Measured(results)
     table_2 = pd.DataFrame(
         [
-            {"trace": trace, "policy": policy, "paper": paper, "measured": round(measured.gain(trace, policy), 1)}
+            {
+                "trace": trace,
+                "policy": policy,
+                "paper": paper,
+                "measured": round(measured.gain(trace, policy), 1),
+            }
             for trace in TRACES
             for policy, paper in TABLE_2[trace].items()
         ]

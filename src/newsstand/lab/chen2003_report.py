@@ -11,11 +11,20 @@ from newsstand.lab.report import Listed, Shown, write_report
 
 CAPTIONS = {
     "beta_sweep": ("The choice of β (section 5.1)", "Hit ratio over β for the three strategies that use it."),
-    "fig3": ("Figure 3: dual methods and dual caches, NEWS", "Means over the seeds; bars: standard deviation."),
+    "fig3": (
+        "Figure 3: dual methods and dual caches, NEWS",
+        "Means over the seeds; bars: standard deviation.",
+    ),
     "fig4": ("Figure 4: all methods, SQ = 1", "Means over the seeds; bars: standard deviation."),
-    "fig5": ("Figure 5: subscription quality, capacity 5 %", "Hit ratio as subscriptions predict requests worse."),
+    "fig5": (
+        "Figure 5: subscription quality, capacity 5 %",
+        "Hit ratio as subscriptions predict requests worse.",
+    ),
     "fig6": ("Figure 6: hit ratio by the hour, capacity 5 %", "SQ = 1, all seeds together."),
-    "fig7": ("Figure 7: traffic by the hour, capacity 5 %", "Pages fetched on a miss plus pages pushed; NEWS."),
+    "fig7": (
+        "Figure 7: traffic by the hour, capacity 5 %",
+        "Pages fetched on a miss plus pages pushed; NEWS.",
+    ),
 }
 
 

@@ -6,6 +6,7 @@ ranges of proxies, as the footers tell. Order within a file is checked, not trus
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -53,7 +54,7 @@ def shards(folder: Path) -> list[Shard] | None:
     if requests is None or subscriptions is None:
         return None
     requests.sort()
-    if any(left[1] >= right[0] for left, right in zip(requests, requests[1:], strict=False)):
+    if any(left[1] >= right[0] for left, right in itertools.pairwise(requests)):
         return None
     edges = [-(2**31), *(low for low, _, _ in requests[1:]), 2**31]
     return [
@@ -64,7 +65,7 @@ def shards(folder: Path) -> list[Shard] | None:
             tuple(str(file.absolute()) for _, _, file in requests[i : i + 1]),
             tuple(str(file.absolute()) for first, last, file in subscriptions if first < high and last >= low),
         )
-        for i, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
+        for i, (low, high) in enumerate(itertools.pairwise(edges))
     ]
 
 
@@ -135,9 +136,7 @@ def read_shard(shard: Shard, *, hourly: bool) -> Timeline:
     proxies = np.union1d(proxy, to).astype(np.int32)
     pushed = count > 0
     to, matched, count = to[pushed], matched[pushed], count[pushed].astype(np.int64)
-    offset, source = merge(
-        _offsets(proxies, proxy), time, _offsets(proxies, to), catalogue.time[matched]
-    )
+    offset, source = merge(_offsets(proxies, proxy), time, _offsets(proxies, to), catalogue.time[matched])
     is_push = source < 0
     keys = np.empty(len(source), np.int64)
     counts = np.zeros(len(source), np.int64)
@@ -162,6 +161,8 @@ class Catalogue:
     rank: npt.NDArray[np.int64]
     """The place of each publication by time, equal times in the order of rows."""
     by_page: npt.NDArray[np.int64]
+    numbered: bool
+    """Whether page i is the i-th row."""
 
     @staticmethod
     @lru_cache(maxsize=2)
@@ -172,17 +173,21 @@ class Catalogue:
         order = np.argsort(time, kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        return Catalogue(page, time, table.column("size").to_numpy(), rank, np.argsort(page, kind="stable"))
+        return Catalogue(
+            page,
+            time,
+            table.column("size").to_numpy(),
+            rank,
+            np.argsort(page, kind="stable"),
+            bool(np.array_equal(page, np.arange(len(page)))),
+        )
 
     def find(
         self, pages: npt.NDArray[np.int64], table: str, proxies: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.int64]:
         """The publication of each page."""
-        if len(self.page) and (self.page[0], self.page[-1]) == (0, len(self.page) - 1):
-            if np.array_equal(self.by_page, np.arange(len(self.page))):
-                known = (pages >= 0) & (pages < len(self.page))
-                if known.all():
-                    return pages
+        if self.numbered and len(pages) and pages.min() >= 0 and pages.max() < len(self.page):
+            return pages
         ordered = self.page[self.by_page]
         at = np.minimum(np.searchsorted(ordered, pages), max(0, len(ordered) - 1))
         known = ordered[at] == pages if len(ordered) else np.zeros(len(pages), np.bool_)
@@ -210,7 +215,7 @@ def _no_gaps(table: pa.Table, name: str) -> None:
             raise BadTrace(f"{name}: column '{column}' has {table.column(column).null_count} missing values")
 
 
-def _sorted(group: np.ndarray, key: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:  # type: ignore[type-arg]
+def _sorted(group: np.ndarray, key: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
     """The columns in the order of (group, key), equal ones as they are."""
     step = np.diff(group)
     if (step >= 0).all() and ((step > 0) | (np.diff(key) >= 0)).all():

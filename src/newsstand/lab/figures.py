@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from newsstand.errors import BadOption
 
 # The object-oriented API alone: no window, no global state, safe in any thread.
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -106,9 +106,7 @@ def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
             decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
             tally(events, sizes, decided, policy.uses_push, by_proxy[group])
             if seen.hours is not None:
-                tally_hours(
-                    events, sizes, decided, policy.uses_push, seen.hours[start:end], first_hour, by_hour
-                )
+                tally_hours(events, sizes, decided, policy.uses_push, seen.hours[start:end], first_hour, by_hour)
         yield _rows(TOTAL, number, np.zeros(1, np.int64), by_proxy.sum(axis=0, keepdims=True))
         if job.per_proxy:
             yield _rows(PROXY, number, seen.proxies, by_proxy)
@@ -124,7 +122,7 @@ def _hours(seen: Timeline) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int6
     return new_counts(last - first + 1), first
 
 
-def _rows(kind: str, run: int, keys: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:  # type: ignore[type-arg]
+def _rows(kind: str, run: int, keys: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:
     rows = len(keys)
     columns = [
         pa.array([kind] * rows),
@@ -181,9 +179,7 @@ def report(job: Job, wanted: Sequence[Run], rows: list[dict[str, object]]) -> li
             ]
         if job.hourly:
             answer["hours"] = [
-                {"hour": row["key"], **{name: row[name] for name in COUNTS}}
-                for row in mine
-                if row["kind"] == HOUR
+                {"hour": row["key"], **{name: row[name] for name in COUNTS}} for row in mine if row["kind"] == HOUR
             ]
         answers.append(answer)
     return answers

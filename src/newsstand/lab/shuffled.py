@@ -27,14 +27,18 @@ def events(trace: Trace) -> DataFrame:
     requests = trace.requests.join(publications.select("page", "size"), "page").select(
         "proxy", "time", F.lit(REQUEST).alias("kind"), ROW, "page", "size", F.lit(0).alias("count")
     )
-    pushes = trace.subscriptions.drop(ROW).join(publications, "page").select(
-        "proxy",
-        "time",
-        F.when(F.col("count") > 0, PUSH).otherwise(PRESENT).alias("kind"),
-        ROW,
-        "page",
-        "size",
-        "count",
+    pushes = (
+        trace.subscriptions.drop(ROW)
+        .join(publications, "page")
+        .select(
+            "proxy",
+            "time",
+            F.when(F.col("count") > 0, PUSH).otherwise(PRESENT).alias("kind"),
+            ROW,
+            "page",
+            "size",
+            "count",
+        )
     )
     return requests.unionByName(pushes)
 
@@ -42,10 +46,7 @@ def events(trace: Trace) -> DataFrame:
 def replay_shuffled(trace: Trace, job: Job, partitions: int) -> DataFrame:
     """All events repartitioned by proxy and sorted, then replayed partition by partition."""
     ordered = (
-        events(trace)
-        .repartition(partitions, "proxy")
-        .sortWithinPartitions("proxy", "time", "kind", ROW)
-        .drop(ROW)
+        events(trace).repartition(partitions, "proxy").sortWithinPartitions("proxy", "time", "kind", ROW).drop(ROW)
     )
 
     def replay_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

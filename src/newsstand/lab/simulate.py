@@ -26,16 +26,12 @@ def plan(
     """The wanted runs, and the job that replays each distinct one once."""
     for file in policy_files:
         file.load()
-    wanted = [
-        Run(policy, capacity, beta) for policy in policies for capacity in capacities for beta in betas
-    ]
+    wanted = [Run(policy, capacity, beta) for policy in policies for capacity in capacities for beta in betas]
     distinct = tuple(dict.fromkeys(canonical(run) for run in wanted))
     return wanted, Job(distinct, tuple(policy_files), per_proxy, hourly)
 
 
-def simulate(
-    spark: SparkSession, trace: Trace, wanted: Sequence[Run], job: Job
-) -> list[dict[str, object]]:
+def simulate(spark: SparkSession, trace: Trace, wanted: Sequence[Run], job: Job) -> list[dict[str, object]]:
     """Replay a trace: one object per wanted run, named as in the lab's contract."""
     prepare(job)
     parts = shards(trace.folder) if trace.folder is not None else None

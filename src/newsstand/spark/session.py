@@ -102,9 +102,7 @@ def _configured() -> dict[str, str]:
         table = tomllib.loads(path.read_text()).get("spark", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: {error}") from error
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()
-    }
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
 
 
 def _pairs(texts: Sequence[str], place: str) -> dict[str, str]:

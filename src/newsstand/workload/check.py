@@ -19,7 +19,8 @@ def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
         table = getattr(trace, name)
         faults = _faults(name)
         counted = table.agg(
-            F.count(F.lit(1)).alias("rows"), *(F.count_if(fault).alias(text) for text, fault in faults.items())
+            F.count(F.lit(1)).alias("rows"),
+            *(F.count_if(fault).alias(text) for text, fault in faults.items()),
         ).first()
         assert counted is not None
         if counted["rows"] == 0 and name != "subscriptions":

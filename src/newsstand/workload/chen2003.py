@@ -72,7 +72,8 @@ class News:
         rates = 10.0 ** np.arange(len(self.gamma) - 1, -1, -1)
         edges = np.cumsum(rates)[:-1] / rates.sum()
         reached = np.cumsum(self.rank_weight) / self.rank_weight.sum()
-        return np.searchsorted(edges, reached - 1e-12).astype(np.int64)
+        classes: npt.NDArray[np.int64] = np.searchsorted(edges, reached - 1e-12).astype(np.int64)
+        return classes
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def pools(counts: Ints, proxies: int) -> Pools:
 
 
 def _staying(size: Ints) -> Ints:
-    return size - np.floor((1 - OVERLAP) * size + 0.5).astype(np.int64)
+    staying: Ints = size - np.floor((1 - OVERLAP) * size + 0.5).astype(np.int64)
+    return staying
 
 
 def servers(news: News, pool: Pools, time: Floats, page: Ints, picks: Floats) -> npt.NDArray[np.int32]:

@@ -90,9 +90,7 @@ def requests(spark: SparkSession, news: News, stream: Stream, pool: Pools) -> Da
             for unit in batch.column(0).to_pylist():
                 time, page, picks = draw(news, stream, unit)
                 proxy = servers(news, pool, time, page, picks)
-                yield pa.record_batch(
-                    [pa.array(time), pa.array(proxy), pa.array(page)], ["time", "proxy", "page"]
-                )
+                yield pa.record_batch([pa.array(time), pa.array(proxy), pa.array(page)], ["time", "proxy", "page"])
 
     return _units(spark, news).mapInArrow(draw_units, "time double, proxy int, page long")
 

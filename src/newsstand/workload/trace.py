@@ -48,8 +48,8 @@ def read_trace(spark: SparkSession, folder: str | Path) -> Trace:
     root = Path(folder)
     if not root.is_dir():
         raise BadTrace(f"{folder}: no such trace folder")
-    tables = {name: _read_table(spark, root, name) for name in COLUMNS}
-    return Trace(str(folder), **tables, folder=root)
+    publications, requests, subscriptions = (_read_table(spark, root, name) for name in COLUMNS)
+    return Trace(str(folder), publications, requests, subscriptions, folder=root)
 
 
 def table_path(root: Path, name: str) -> Path:
@@ -64,9 +64,7 @@ def data_files(path: Path) -> list[Path]:
     """The data files of a table, in the order of their names."""
     if path.is_file():
         return [path]
-    files = sorted(
-        file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_"))
-    )
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
     if not files:
         raise BadTrace(f"{path}: the folder holds no data file")
     return files

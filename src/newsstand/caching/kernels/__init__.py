@@ -27,4 +27,4 @@ def _code_folder() -> Path:
 
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    numba.config.CACHE_DIR = str(_code_folder())
+    numba.config.CACHE_DIR = str(_code_folder())  # type: ignore[attr-defined]

@@ -204,4 +204,4 @@ def dual_caches(*, relabels: bool, bounded: bool) -> Decide:
             value = gdstar(Entry(size, subscriptions[page], 1, 0, inflation, beta))
             heaps.insert(accessed, page, value, now)
 
-    return decide  # type: ignore[no-any-return]
+    return decide

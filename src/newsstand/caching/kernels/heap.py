@@ -122,8 +122,8 @@ def remove(heap: Heap, page: int) -> None:
 @njit(cache=True)
 def lowest(heap: Heap) -> int:
     """The page with the lowest key; the heap is not empty."""
-    page = heap.node_page[0]
+    page = int(heap.node_page[0])
     while heap.node_stamp[0] != heap.stamp[page]:
         _sift_down(heap, 0, heap.value[page], heap.stamp[page], page)
-        page = heap.node_page[0]
+        page = int(heap.node_page[0])
     return page

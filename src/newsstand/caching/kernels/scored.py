@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -58,9 +60,7 @@ def scored(policy: Policy) -> Decide:
                 continue
             accesses[page] = 0 if is_push else 1
             if free < size and (is_push or admits_by_value):
-                value = score(
-                    Entry(size, subscriptions[page], accesses[page], requests[page], inflation, beta)
-                )
+                value = score(Entry(size, subscriptions[page], accesses[page], requests[page], inflation, beta))
                 check(value)
                 taken = 0
                 room = free
@@ -92,11 +92,11 @@ def scored(policy: Policy) -> Decide:
             if is_push:
                 outcome[now] = STORED
 
-    return decide  # type: ignore[no-any-return]
+    return decide
 
 
 @njit(cache=True)
 def check(value: float) -> None:
     """A score that is not a number has no place in the order."""
-    if value != value:
+    if math.isnan(value):
         raise ValueError("the score is NaN")

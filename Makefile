@@ -1,0 +1,53 @@
+# Two commands do everything: `make demo` and `make test`. Both need Python 3.11 and make, nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test test-all check format bench bench-week lock clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(READY)  ## a week of news, replayed under every policy: a table, a figure, what it teaches
+	@$(BIN)/newsstand demo --out demo-out
+
+test: $(READY)  ## the tests, in under ten minutes on two cores
+	@$(BIN)/python -m pytest
+
+test-all: $(READY)  ## also the tests that take minutes
+	@$(BIN)/python -m pytest -m ''
+
+check: $(READY)  ## lint, format, types, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_import_rules.py
+
+format: $(READY)  ## put the sources into shape
+	@$(BIN)/ruff check --fix-only -q . ; $(BIN)/ruff format -q .
+
+bench: $(READY) .venv/.bench  ## replay against libCacheSim, side by side
+	@$(BIN)/python benchmarks/replay_vs_libcachesim.py
+
+bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies, generated and replayed
+	@$(BIN)/python benchmarks/full_week.py
+
+lock: $(READY)  ## pin the dependencies anew
+	@$(BIN)/pip install -q uv
+	@$(BIN)/uv pip compile -q --upgrade pyproject.toml --group dev --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate -o requirements.lock
+
+clean:  ## remove what make made
+	rm -rf .venv demo-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed"; exit 1; }
+	@echo "Setting up .venv …"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.bench: benchmarks/requirements.lock $(READY)
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r benchmarks/requirements.lock
+	@touch $@
