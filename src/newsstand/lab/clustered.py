@@ -51,7 +51,7 @@ def shards(folder: Path) -> list[Shard] | None:
         return None
     requests = _ranges(files["requests"])
     subscriptions = _ranges(files["subscriptions"])
-    if requests is None or subscriptions is None:
+    if not requests or subscriptions is None:
         return None
     requests.sort()
     if any(left[1] >= right[0] for left, right in itertools.pairwise(requests)):

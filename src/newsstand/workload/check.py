@@ -12,28 +12,32 @@ from pyspark.sql import functions as F
 from newsstand.errors import BadTrace
 from newsstand.workload.trace import COLUMNS, ROW, Trace
 
+UNKNOWN = "the page has no publication"
+KEYS = {"publications": ("page",), "subscriptions": ("proxy", "page")}
+"""The columns whose values may occur only once together."""
+
 
 def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
     """Raise BadTrace, naming the file and the row, if a table breaks a rule."""
     for name in tables:
         table = getattr(trace, name)
         faults = _faults(name)
-        counted = table.agg(
-            F.count(F.lit(1)).alias("rows"),
-            *(F.count_if(fault).alias(text) for text, fault in faults.items()),
-        ).first()
-        assert counted is not None
-        if counted["rows"] == 0 and name != "subscriptions":
+        if name != "publications":
+            published = trace.publications.select("page").withColumn("published", F.lit(True))
+            table = table.join(published, "page", "left")
+            faults[UNKNOWN] = F.col("published").isNull()
+        counts = [F.count_if(fault).alias(text) for text, fault in faults.items()]
+        keys = KEYS.get(name)
+        distinct = F.count_distinct(*keys) if keys else F.count(F.lit(1))
+        found = table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *counts).first()
+        assert found is not None
+        if found["rows"] == 0 and name != "subscriptions":
             raise BadTrace(f"{trace.source}: table '{name}' is empty")
         for text, fault in faults.items():
-            if counted[text]:
-                _refuse(name, table.where(fault), text, counted[text])
-        _check_unique(name, table)
-        if name != "publications":
-            unknown = table.join(trace.publications.select("page"), "page", "left_anti")
-            lost = unknown.orderBy(ROW).limit(1)
-            if lost.count():
-                _refuse(name, lost, "the page has no publication", None)
+            if found[text]:
+                _refuse(name, table.where(fault), text, found[text])
+        if keys and found["distinct"] < found["rows"]:
+            _refuse_repeated(table, keys)
 
 
 def _faults(name: str) -> dict[str, Column]:
@@ -50,24 +54,21 @@ def _faults(name: str) -> dict[str, Column]:
     return faults
 
 
-def _check_unique(name: str, table: DataFrame) -> None:
-    keys = {"publications": ["page"], "subscriptions": ["proxy", "page"]}.get(name)
-    if keys is None:
-        return
+def _refuse_repeated(table: DataFrame, keys: tuple[str, ...]) -> None:
     repeated = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("times")).where("times > 1")
     first = repeated.orderBy(*keys).first()
-    if first is not None:
-        what = ", ".join(f"{key} {first[key]}" for key in keys)
-        again = table.where(" and ".join(f"{key} = {first[key]}" for key in keys))
-        places = [_place(row) for row in again.orderBy(ROW).limit(2).collect()]
-        raise BadTrace(f"{places[1]}: {what} occurs twice (first at {places[0]})")
+    assert first is not None
+    what = ", ".join(f"{key} {first[key]}" for key in keys)
+    again = table.where(" and ".join(f"{key} = {first[key]}" for key in keys))
+    places = [_place(row) for row in again.orderBy(ROW).limit(2).collect()]
+    raise BadTrace(f"{places[1]}: {what} occurs twice (first at {places[0]})")
 
 
-def _refuse(name: str, offenders: DataFrame, text: str, count: int | None) -> None:
+def _refuse(name: str, offenders: DataFrame, text: str, count: int) -> None:
     first = offenders.orderBy(ROW).first()
     assert first is not None
     values = ", ".join(f"{column} {first[column]}" for column in COLUMNS[name] if first[column] is not None)
-    more = f" ({count} such rows)" if count and count > 1 else ""
+    more = f" ({count} such rows)" if count > 1 else ""
     raise BadTrace(f"{_place(first)}: {text} ({values}){more}")
 
 

@@ -49,6 +49,8 @@ class News:
                 raise BadOption(f"{name} {getattr(self, name)} is less than {least}")
         if self.proxies >= 2**31:
             raise BadOption(f"proxies {self.proxies} do not fit into 32 bits")
+        if self.seed >= 2**63:
+            raise BadOption(f"seed {self.seed} does not fit into 64 bits")
         if not 0 < self.sq <= 1:
             raise BadOption(f"sq {self.sq} is outside (0, 1]")
 
