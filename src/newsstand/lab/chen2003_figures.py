@@ -17,7 +17,7 @@ from newsstand.lab.chen2003 import (
     TRACES,
     Results,
 )
-from newsstand.lab.chen2003_claims import CAPACITIES, Measured
+from newsstand.lab.chen2003_measured import CAPACITIES, Measured
 from newsstand.lab.figures import bars, lines, panels, save
 
 TITLES = {"news": "NEWS (α = 1.5)", "alternative": "ALTERNATIVE (α = 1.0)"}
