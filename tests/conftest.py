@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from newsstand.spark.session import settings, start
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One small session for all tests, quick to start."""
+    chosen = settings(master="local[2]", conf=["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g"])
+    chosen["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    session = start(chosen)
+    yield session
+    session.stop()
