@@ -47,8 +47,9 @@ class News:
         for name, least in (("requests", 1), ("proxies", 1), ("pages", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise BadOption(f"{name} {getattr(self, name)} is less than {least}")
-        if self.proxies >= 2**31:
-            raise BadOption(f"proxies {self.proxies} do not fit into 32 bits")
+        for name in ("proxies", "pages"):
+            if getattr(self, name) >= 2**31:
+                raise BadOption(f"{name} {getattr(self, name)} do not fit into 31 bits")
         if self.seed >= 2**63:
             raise BadOption(f"seed {self.seed} does not fit into 64 bits")
         if not 0 < self.sq <= 1:

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from newsstand.workload.chen2003 import News, Stream, publish
+from newsstand.workload.chen2003 import Floats, News, Stream, publish
 from newsstand.workload.chen2003_requests import (
+    BLOCK,
     Ints,
     Pools,
     day_counts,
@@ -86,11 +87,20 @@ def requests(spark: SparkSession, news: News, stream: Stream, pool: Pools) -> Da
 
     def draw_units(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         news, stream, pool = shared.value
+        drawn: list[tuple[Floats, Ints, Floats]] = []
         for batch in batches:
             for unit in batch.column(0).to_pylist():
-                time, page, picks = draw(news, stream, unit)
-                proxy = servers(news, pool, time, page, picks)
-                yield pa.record_batch([pa.array(time), pa.array(proxy), pa.array(page)], ["time", "proxy", "page"])
+                drawn.append(draw(news, stream, unit))
+                if sum(len(time) for time, _, _ in drawn) >= BLOCK:
+                    yield assigned(news, pool, drawn)
+                    drawn = []
+        if drawn:
+            yield assigned(news, pool, drawn)
+
+    def assigned(news: News, pool: Pools, drawn: list[tuple[Floats, Ints, Floats]]) -> pa.RecordBatch:
+        time, page, picks = (np.concatenate(columns) for columns in zip(*drawn, strict=True))
+        proxy = servers(news, pool, time, page, picks)
+        return pa.record_batch([pa.array(time), pa.array(proxy), pa.array(page)], ["time", "proxy", "page"])
 
     return _units(spark, news).mapInArrow(draw_units, "time double, proxy int, page long")
 

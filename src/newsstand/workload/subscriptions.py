@@ -15,15 +15,13 @@ LEAST_QUALITY = 0.01
 def subscriptions(
     seed: int, sq: float, proxy: npt.NDArray[np.int32], page: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """(proxy, page, count) for every pair that was requested, sorted; count = ceil(P_ij / SQ_ij)."""
-    order = np.lexsort((page, proxy))
-    proxy, page = proxy[order], page[order]
-    new = np.empty(len(page), np.bool_)
-    new[:1] = True
-    new[1:] = (np.diff(proxy) != 0) | (np.diff(page) != 0)
-    first = np.flatnonzero(new)
-    requests = np.diff(np.append(first, len(page)))
-    proxy, page = proxy[first], page[first]
+    """(proxy, page, count) for every pair that was requested, sorted; count = ceil(P_ij / SQ_ij).
+
+    Pages are numbered from 0 and fit, as proxies do, into 31 bits.
+    """
+    # One integer a pair sorts many times faster than two columns do.
+    pairs, requests = np.unique((proxy.astype(np.int64) << 32) | page, return_counts=True)
+    proxy, page = (pairs >> 32).astype(np.int32), pairs & 0xFFFFFFFF
     return proxy, page, _counts(seed, sq, proxy, page, requests)
 
 
