@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from newsstand.errors import BadOption, BadTrace
-from newsstand.workload.access_log import AccessLog, read_access_log
+from newsstand.workload.access_log import read_access_log
 from newsstand.workload.check import check
 from newsstand.workload.networks import network
+from newsstand.workload.trace import Trace
 
 MIXED = r"""
 192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326
@@ -56,10 +57,10 @@ def blocks(spark: SparkSession, path: Path, count: int) -> Iterator[None]:
         spark.conf.unset(key)
 
 
-def told(log: AccessLog) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+def told(log: Trace) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     """Publications (url, time, size) and, in the log's order, requests (time, network, url)."""
-    published = log.publications.join(log.urls, "page").select("url", "time", "size").orderBy("url")
-    asked = log.requests.join(log.urls, "page").join(log.networks, "proxy").orderBy("row")
+    published = log.publications.join(log.meanings["urls"], "page").select("url", "time", "size").orderBy("url")
+    asked = log.requests.join(log.meanings["urls"], "page").join(log.meanings["networks"], "proxy").orderBy("row")
     return (
         [tuple(row) for row in published.collect()],
         [tuple(row) for row in asked.select("time", "network", "url").collect()],
@@ -74,7 +75,7 @@ def test_a_log_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path, coun
         assert (log.requests.select("row.block").distinct().count() > 1) == (count > 1)
         published, asked = told(log)
         check(log)
-        proxies = [tuple(row) for row in log.networks.orderBy("proxy").collect()]
+        proxies = [tuple(row) for row in log.meanings["networks"].orderBy("proxy").collect()]
     assert published == [
         ("/a.html", AT + 30, 9999),
         ("/b.gif", AT + 39, 100),

@@ -8,7 +8,6 @@ A proxy is the network of a client, numbered from 0 in the order of the networks
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -37,14 +36,6 @@ _BROADCAST_ROWS = 1_000_000
 _PAGE, _OTHER, _MALFORMED = "page", "other", "malformed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccessLog(Trace):
-    """A trace that knows what its numbers stand for: `urls(page, url)` and `networks(proxy, network)`."""
-
-    urls: DataFrame
-    networks: DataFrame
-
-
 def read_access_log(
     spark: SparkSession,
     path: str | Path,
@@ -52,8 +43,11 @@ def read_access_log(
     strict: bool = False,
     prefix_v4: int = 24,
     prefix_v6: int = 48,
-) -> AccessLog:
-    """The log as a trace: a GET answered with 2xx or 304 asks for a page, as large as its largest answer."""
+) -> Trace:
+    """The log as a trace: a GET answered with 2xx or 304 asks for a page, as large as its largest answer.
+
+    Its meanings are `urls(page, url)` and `networks(proxy, network)`.
+    """
     # Never null, as Spark cannot see by itself: it would compute it twice to make sure, before the join.
     client = F.coalesce(network(F.col("host"), prefix_v4, prefix_v6), F.lit("-"))
     lines = _parsed(_lines(spark, Path(path))).withColumn("network", client)
@@ -68,14 +62,14 @@ def read_access_log(
         asked = asked.join(_hinted(unsized, counts["unsized"]), "page", "left_anti")
     networks = _numbered(asked.select("network").distinct())
     requests = asked.join(_hinted(networks, networks.count()), "network").select("time", "proxy", "page", ROW)
-    return AccessLog(
+    urls = asked.select("page", F.col("target").alias("url")).distinct()
+    return Trace(
         source=str(path),
         publications=sized.select(*publication_columns(str(path))),
         requests=requests,
         subscriptions=no_subscriptions(spark),
         notes=notes,
-        urls=asked.select("page", F.col("target").alias("url")).distinct(),
-        networks=networks,
+        meanings={"urls": urls, "networks": networks},
     )
 
 

@@ -96,7 +96,7 @@ def write_subscriptions(spark: SparkSession, requests: Path, path: Path, derive:
 
 
 def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
-    """Write any trace as a clustered one."""
+    """Write any trace as a clustered one, and beside it what its numbers stand for, if it knows."""
     with new_folder(out, force=force) as folder:
         first = trace.publications.orderBy("time", ROW).select(*COLUMNS["publications"])
         write_table(first.coalesce(1), folder / "publications")
@@ -105,3 +105,5 @@ def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
         write_requests(trace.requests, folder / "requests", shards)
         subscriptions = trace.subscriptions.select(*COLUMNS["subscriptions"]).repartitionByRange(shards, "proxy")
         write_table(subscriptions.sortWithinPartitions("proxy", "page"), folder / "subscriptions")
+        for name, meanings in trace.meanings.items():
+            write_table(meanings.coalesce(1), folder / name)

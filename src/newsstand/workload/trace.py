@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class Trace:
     notes: tuple[str, ...] = field(default=())
     folder: Path | None = None
     """Where the tables lie as they are, if they do."""
+    meanings: Mapping[str, DataFrame] = field(default_factory=dict)
+    """What the numbers of pages and proxies stand for, as further tables, where the source names them."""
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
         for name in COLUMNS:
