@@ -1,0 +1,113 @@
+"""Writes `reference/commands.md` out of the command line itself: `python docs/make_reference.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from newsstand.cli.main import app
+
+PAGE = Path(__file__).parent / "reference" / "commands.md"
+HEAD = """\
+# Commands
+
+This page is made by `python docs/make_reference.py` from the command line itself. A test fails when it is stale.
+
+`make` installs the command as `.venv/bin/newsstand`.
+
+- **Output.** The result goes to standard output. Notes, progress and errors go to standard error. With `--json`
+  standard output holds one JSON value and nothing else.
+- **Exit codes.** 0: done. 1: something broke that is not your input (no Java, a failed Spark job). 2: bad input, told
+  in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
+- **Several values.** `--policy`, `--capacity` and `--beta` take several values in any of these ways:
+  `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in the first
+  and the last way.
+- **Spark.** `--master` and `--conf` are explained in [run on a cluster](../how-to/run-on-a-cluster.md).
+- **Stack traces.** `NEWSSTAND_DEBUG=1` in the environment shows where an unexpected error came from.
+"""
+
+RESULTS = {
+    "newsstand simulate": """\
+`--json` prints a list with one object per policy, capacity and beta, in the order asked for:
+
+| name | meaning |
+|---|---|
+| `policy`, `capacity`, `beta` | the run |
+| `requests`, `hits`, `hit_ratio` | requests, those found in the cache, and their share |
+| `hit_bytes` | the bytes of the pages found |
+| `fetched_pages`, `fetched_bytes` | misses, each of which fetches its page once |
+| `pushed_pages_always`, `pushed_bytes_always` | pages sent if every matching page is pushed (Always Pushing) |
+| `pushed_pages_needed`, `pushed_bytes_needed` | pages sent if a page is pushed only where the cache will store it |
+| `proxies` | with `--per-proxy`: `{proxy, requests, hits}` of each proxy |
+| `hours` | with `--hourly`: `{hour, ...}` and all counts of each hour with an event; hour 0 begins at time 0 |
+
+The push counts are 0 for policies that ignore pushes. Without `--policy` every policy is replayed, without
+`--capacity` the sizes 0.01, 0.05 and 0.1.
+""",
+    "newsstand policies": """\
+`--json` prints a list of `{name, title, uses_push, offline}`.
+""",
+    "newsstand demo": """\
+`--json` prints `{answers, figure, learned}`: the list that `simulate` prints, the figure's path, and the sentences.
+""",
+    "newsstand workload chen2003": """\
+`--json` prints `{out, publications, requests, subscriptions, trace, seed, pages, sq, popularity}`, the three tables as
+numbers of rows.
+""",
+    "newsstand workload import": """\
+`--json` prints `{out, publications, requests, subscriptions, source, notes}`.
+""",
+    "newsstand reproduce chen2003": """\
+`--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
+[reproduce chen2003](../how-to/reproduce-chen2003.md).
+""",
+}
+"""What `--json` prints, by command."""
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The whole page."""
+    root = typer.main.get_command(app)
+    return HEAD + "".join(_section(name, command) for name, command in _commands("newsstand", root))
+
+
+def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its full name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, subcommand in command.commands.items():
+        yield from _commands(f"{name} {word}", subcommand)
+
+
+def _section(name: str, command: Any) -> str:
+    context = typer.Context(command)
+    told = "\n\n".join(_paragraph(text) for text in command.help.strip().split("\n\n"))
+    rows = "".join(_row(*parameter.get_help_record(context)) for parameter in command.params)
+    return (
+        f"\n## `{name}`\n\n{told}\n\n| option | default | what it does |\n|---|---|---|\n{rows}\n{RESULTS[name]}"
+    )
+
+
+def _paragraph(text: str) -> str:
+    line = " ".join(text.split())
+    return f"Example: `{line.removeprefix('Example: ')}`" if line.startswith("Example: ") else line
+
+
+def _row(option: str, told: str) -> str:
+    """A row of the table, out of what `--help` says."""
+    text, _, extra = told.removesuffix("]").partition("  [")
+    default = "required" if extra == "required" else extra.removeprefix("default: ")
+    cells = (f"`{option}`", default, text)
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    main()
