@@ -80,7 +80,8 @@ def _ranges(files: list[Path]) -> list[tuple[int, int, Path]] | None:
         schema = footer.schema.to_arrow_schema()
         if "proxy" not in schema.names or schema.field("proxy").type != pa.int32():
             return None
-        column = schema.names.index("proxy")
+        # Columns are counted by their leaves: one with fields, which we do not read, counts more than once.
+        column = [footer.schema.column(i).path for i in range(footer.num_columns)].index("proxy")
         groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         statistics = [group.column(column).statistics for group in groups if group.num_rows]
         if any(one is None or not one.has_min_max or one.null_count for one in statistics):
@@ -148,7 +149,7 @@ def read_shard(shard: Shard, *, hourly: bool) -> Timeline:
         times = np.empty(len(source), np.float64)
         times[~is_push] = time[source[~is_push]]
         times[is_push] = catalogue.time[keys[is_push]]
-    return timeline(proxies, offset, keys, is_push, catalogue.size, counts, times)
+    return timeline(proxies, offset, keys, is_push, catalogue.size, counts, times, sized_by_key=True)
 
 
 @dataclass(frozen=True)
@@ -164,10 +165,17 @@ class Catalogue:
     numbered: bool
     """Whether page i is the i-th row."""
 
+    @classmethod
+    def read(cls, path: str) -> Catalogue:
+        """The publications at a path, kept in memory for as long as their files are not written anew."""
+        files = data_files(Path(path))
+        written = ((found.st_ino, found.st_mtime_ns, found.st_size) for found in map(Path.stat, files))
+        return cls._read(tuple(map(str, files)), tuple(written))
+
     @staticmethod
     @lru_cache(maxsize=2)
-    def read(path: str) -> Catalogue:
-        table = _read(tuple(map(str, data_files(Path(path)))), "publications")
+    def _read(files: tuple[str, ...], _written: tuple[tuple[int, int, int], ...]) -> Catalogue:
+        table = _read(files, "publications")
         page = table.column("page").to_numpy()
         time = table.column("time").to_numpy()
         order = np.argsort(time, kind="stable")
@@ -217,8 +225,9 @@ def _no_gaps(table: pa.Table, name: str) -> None:
 
 def _sorted(group: np.ndarray, key: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray, ...]:
     """The columns in the order of (group, key), equal ones as they are."""
-    step = np.diff(group)
-    if (step >= 0).all() and ((step > 0) | (np.diff(key) >= 0)).all():
+    # Compared, not subtracted: the difference of two proxies may not fit into 32 bits.
+    later, same = group[1:] > group[:-1], group[1:] == group[:-1]
+    if (later | (same & (key[1:] >= key[:-1]))).all():
         return group, key, *others
     order = np.lexsort((key, group))
     return tuple(column[order] for column in (group, key, *others))

@@ -42,15 +42,16 @@ def timeline(
     sizes: Ints,
     counts: Ints,
     times: npt.NDArray[np.float64] | None = None,
+    *,
+    sized_by_key: bool = False,
 ) -> Timeline:
     """Number the pages of each proxy by first appearance.
 
-    `keys` names the page of each event; `sizes` and `counts` (subscriptions) describe either each event or,
-    if they are shorter, each key.
+    `keys` names the page of each event; `counts` (subscriptions) describes each event, and so does `sizes`
+    unless it is `sized_by_key`.
     """
     events, page_offset, first = _number(event_offset, keys, is_push)
-    by_event = len(sizes) == len(keys)
-    page_sizes = sizes[first if by_event else keys[first]]
+    page_sizes = sizes[keys[first] if sized_by_key else first]
     subscriptions = np.zeros(len(first), np.int64)
     _describe(event_offset, page_offset, events, counts, subscriptions)
     requested = np.zeros(len(proxies), np.int64)
