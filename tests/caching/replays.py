@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from oracle import HIT, MISS, REFUSED, STORED, Event, Step, Trace
+from oracle import Step
+from traces import HIT, MISS, REFUSED, STORED, Event, Trace
 
 from newsstand.caching import POLICIES, Page, page_cache
 from newsstand.caching.kernels import outcome as codes

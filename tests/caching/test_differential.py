@@ -9,8 +9,8 @@ import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Publication, Request, Subscription, Trace
 from replays import Seen, arrange, by_proxy, live, replay
+from traces import Publication, Request, Subscription, Trace
 
 PROXY = 7
 MOMENTS = 21

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from oracle import Event, Publication, Request, Subscription, Trace
 from replays import Seen, arrange, by_proxy, live, replay
+from traces import Event, Publication, Request, Subscription, Trace
 
 from newsstand.caching import POLICIES, page_cache
 from newsstand.caching.policy_file import PolicyFile

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import oracle
 import pytest
 import vectors
-from oracle import Event
 from replays import arrange, by_proxy, decide, live
+from traces import Event, counts, room
 
 from newsstand.caching import POLICIES
 from newsstand.lab.tally import COUNTS, new_counts, tally
@@ -29,8 +29,8 @@ def check(vector: str, policy: str, outcomes: Decide) -> None:
         totals = Counter(dict.fromkeys(COUNTS, 0))
         proxies = {}
         for proxy, events in seen.items():
-            decided = outcomes(events, oracle.capacity(events, run.capacity), run.beta)
-            counted = oracle.counts(events, decided, uses_push=POLICIES[policy].uses_push)
+            decided = outcomes(events, room(events, run.capacity), run.beta)
+            counted = counts(events, decided, uses_push=POLICIES[policy].uses_push)
             totals.update(counted)
             proxies[proxy] = counted["requests"], counted["hits"]
         assert totals == run.totals, f"at capacity {run.capacity}"

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from oracle import Publication, Request, Subscription, Trace
+from traces import Publication, Request, Subscription, Trace
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "chen2003"
 NAMES = sorted(folder.name for folder in FOLDER.iterdir())
