@@ -237,3 +237,8 @@ def test_a_page_that_is_cached_is_not_forgotten() -> None:
     assert cache.request("A", 12, 4)
     assert cache.push("B", 12, 2)  # 2/12 against 1/12
     assert gone == ["A"]
+
+
+def test_a_tiny_beta_overflows_to_infinity_and_not_into_an_error() -> None:
+    cache = page_cache("gdstar", capacity=2, beta=0.0005)
+    assert [cache.request("A", 1), cache.request("A", 1), cache.request("A", 1)] == [False, True, True]

@@ -83,7 +83,8 @@ class ScoredCache(PageCache):
         return self._admit(page, _Stored(size, subscriptions, 0), by_value=True)
 
     def request(self, page: Page, size: int, subscriptions: int = 0) -> bool:
-        self._requests[page] = self._requests.get(page, 0) + 1
+        if self.policy.uses_requests:
+            self._requests[page] = self._requests.get(page, 0) + 1
         entry = self._entries.get(page)
         if entry is not None:
             if self.policy.rescores:
@@ -109,7 +110,7 @@ class ScoredCache(PageCache):
             return False
         missing = entry.size - (self.capacity - self.used)
         if missing > 0:
-            below = self._value(page, entry) if by_value else float("inf")
+            below = self._value(page, entry) if by_value else None
             victims = self._ranking.lowest(missing, self._size, below)
             if victims is None:
                 return False

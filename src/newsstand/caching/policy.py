@@ -56,6 +56,7 @@ class Policy:
     inflates: bool = False
     rescores: bool = True
     uses_beta: bool = False
+    uses_requests: bool = False
     uses_push: bool = False
     offline: bool = False
 
@@ -119,7 +120,8 @@ def policy(
                 miss=miss,
                 inflates=inflates,
                 rescores=rescores,
-                uses_beta=_reads(score, "beta"),
+                uses_beta="beta" in _read_by(score),
+                uses_requests="requests" in _read_by(score),
                 uses_push=uses_push,
             )
         )
@@ -141,21 +143,31 @@ def machine(
     return register
 
 
-def _reads(function: Callable[..., float], name: str) -> bool:
-    """Whether a function, or a plain function that it names, reads an attribute of that name."""
-    plain = cast(FunctionType, function)
-    named = (plain.__globals__.get(other) for other in plain.__code__.co_names)
-    return name in plain.__code__.co_names or any(
-        _reads(other, name) for other in named if isinstance(other, FunctionType) and other is not function
-    )
+def _read_by(function: Callable[..., float]) -> set[str]:
+    """The names that a function reads, and the plain functions that it names, and so on."""
+    names: set[str] = set()
+    seen = {function}
+    waiting = [function]
+    while waiting:
+        plain = cast(FunctionType, waiting.pop())
+        names.update(plain.__code__.co_names)
+        named = (plain.__globals__.get(name) for name in plain.__code__.co_names)
+        for other in named:
+            if isinstance(other, FunctionType) and other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return names
 
 
 def balance(density: float, beta: float) -> float:
-    """density ^ (1/beta), exact for the betas 0.5, 1 and 2."""
+    """density ^ (1/beta), exact for the betas 0.5, 1 and 2; infinite where it would overflow."""
     if beta == 1.0:
         return density
     if beta == 2.0:
         return math.sqrt(density)
     if beta == 0.5:
         return density * density
-    return math.pow(density, 1.0 / beta)
+    exponent = 1.0 / beta
+    if density > 1.0 and exponent * math.log2(density) > 1023.9:
+        return math.inf
+    return math.pow(density, exponent)

@@ -23,7 +23,7 @@ class PolicyFile:
     @classmethod
     def read(cls, path: str | Path) -> PolicyFile:
         try:
-            return cls(str(path), Path(path).read_text(encoding="utf-8"))
+            return cls(str(path), Path(path).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise BadPolicyFile(f"{path}: cannot read the policy file ({reason})") from error
@@ -51,16 +51,16 @@ class PolicyFile:
     def _check(self, known: Mapping[str, object]) -> None:
         for name, before in known.items():
             if POLICIES[name] is not before:
-                raise BadPolicyFile(f"{self.path}: '{name}' is a policy of Newsstand; choose another name")
+                raise BadPolicyFile(f"{self.path}: '{name}' is registered already; choose another name")
         if len(POLICIES) == len(known):
             raise BadPolicyFile(f"{self.path}: registers no policy (decorate a function with @policy(...))")
 
     def _describe(self, error: BaseException) -> str:
-        line = getattr(error, "lineno", None)
-        trace = error.__traceback__
-        while line is None and trace is not None:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        trace = None if line else error.__traceback__
+        while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.path:
                 line = trace.tb_lineno
             trace = trace.tb_next
         place = f"line {line}: " if line else ""
-        return f"{place}{type(error).__name__}: {getattr(error, 'msg', None) or error}"
+        return f"{place}{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"

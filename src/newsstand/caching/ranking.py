@@ -48,19 +48,19 @@ class Ranking:
         self,
         needed: int,
         size: Callable[[Page], int],
-        below: float = math.inf,
+        below: float | None = None,
         among: Callable[[Page], bool] | None = None,
     ) -> list[Page] | None:
         """The lowest pages that free at least `needed` bytes, or None if there are not enough.
 
-        Only pages with a value under `below` and accepted by `among` are taken.
+        Only pages with a value under `below` and accepted by `among` are taken, where these are given.
         """
         chosen: list[Page] = []
         surfaced: list[tuple[float, int, Page]] = []
         while needed > 0 and self._heap:
             value, stamp, page = node = self._heap[0]
             if self._keys.get(page) == (value, stamp):
-                if value >= below:
+                if below is not None and value >= below:
                     break
                 surfaced.append(node)
                 if among is None or among(page):

@@ -54,7 +54,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _complain(text: str, code: int) -> int:
-    print(f"newsstand: {' '.join(text.split())}", file=sys.stderr)
+    line = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split())
+    )
+    print(f"newsstand: {line}", file=sys.stderr)
     return code
 
 

@@ -207,11 +207,13 @@ class Catalogue:
 
 def _read(files: tuple[str, ...], name: str) -> pa.Table:
     schema = pa.schema([(column, _ARROW[kind.simpleString()]) for column, kind in COLUMNS[name].items()])
-    tables = [pq.read_table(file, columns=schema.names, partitioning=None) for file in files]
-    try:
-        return pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
-    except pa.ArrowException as error:
-        raise BadTrace(f"{name}: {str(error).splitlines()[0]}") from error
+    tables = [schema.empty_table()]
+    for file in files:
+        try:
+            tables.append(pq.read_table(file, columns=schema.names, partitioning=None).cast(schema))
+        except (OSError, pa.ArrowException) as error:
+            raise BadTrace(f"{file}: not readable ({str(error).splitlines()[0]})") from error
+    return pa.concat_tables(tables)
 
 
 _ARROW = {"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from newsstand.caching.policy_file import PolicyFile
+from newsstand.errors import BadTrace
 from newsstand.lab.clustered import replay_clustered, shards
 from newsstand.lab.replay import Job, Run, canonical, collect, prepare, report
 from newsstand.lab.shuffled import replay_shuffled
@@ -42,4 +43,8 @@ def simulate(spark: SparkSession, trace: Trace, wanted: Sequence[Run], job: Job)
         check(trace)
         partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "4") or 4)
         results = replay_shuffled(trace, job, partitions)
-    return report(job, wanted, collect(results))
+    try:
+        return report(job, wanted, collect(results))
+    except BadTrace:
+        check(trace)  # which tells the file and the row
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -29,8 +30,7 @@ def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
         counts = [F.count_if(fault).alias(text) for text, fault in faults.items()]
         keys = KEYS.get(name)
         distinct = F.count_distinct(*keys) if keys else F.count(F.lit(1))
-        found = table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *counts).first()
-        assert found is not None
+        found = _first(table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *counts))
         if found["rows"] == 0 and name != "subscriptions":
             raise BadTrace(f"{trace.source}: table '{name}' is empty")
         for text, fault in faults.items():
@@ -38,6 +38,19 @@ def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
                 _refuse(name, table.where(fault), text, found[text])
         if keys and found["distinct"] < found["rows"]:
             _refuse_repeated(table, keys)
+
+
+def _first(summary: DataFrame) -> Row:
+    """The row of an aggregate; a file that Spark cannot read on the way is the user's to mend."""
+    try:
+        row = summary.first()
+    except Exception as error:
+        unreadable = re.search(r"\[FAILED_READ_FILE.*? reading file (\S+)\.\s+(.*)", str(error))
+        if unreadable is None:
+            raise
+        raise BadTrace(f"{_path(unreadable[1])}: not readable ({unreadable[2]})") from error
+    assert row is not None
+    return row
 
 
 def _faults(name: str) -> dict[str, Column]:
@@ -75,6 +88,10 @@ def _refuse(name: str, offenders: DataFrame, text: str, count: int) -> None:
 def _place(row: Row) -> str:
     """The file, and the row in it where that can be told: data rows count from 1."""
     file, block, place = row[ROW]
-    name = Path(unquote(urlparse(file).path)).name if file else "trace"
+    name = _path(file).name if file else "trace"
     known = name.endswith(".parquet") or block == 0
     return f"{name}: row {(place & (2**33 - 1)) + 1}" if known else name
+
+
+def _path(address: str) -> Path:
+    return Path(unquote(urlparse(address).path))

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -77,10 +79,21 @@ def _read_table(spark: SparkSession, root: Path, name: str) -> DataFrame:
     files = data_files(path)
     endings = {file.suffix for file in files}
     if endings == {".parquet"}:
+        _check_footers(files, name)
         return _typed(_parquet(spark, path), name, path)
     if endings == {".csv"}:
         return _from_csv(spark, files, name, path)
     raise BadTrace(f"{path}: expected .parquet or .csv files, found {', '.join(sorted(endings))}")
+
+
+def _check_footers(files: list[Path], name: str) -> None:
+    """Every file is Parquet and has the columns: told here in one line, by Spark in many."""
+    for file in files:
+        try:
+            schema = pq.read_schema(file)
+        except (OSError, pa.ArrowException) as error:
+            raise BadTrace(f"{file}: not readable as Parquet ({_first_line(error)})") from error
+        _require_columns(schema.names, name, file)
 
 
 def _parquet(spark: SparkSession, path: Path) -> DataFrame:
@@ -142,7 +155,8 @@ def _header(file: Path) -> list[str]:
 def _require_columns(found: list[str], name: str, path: Path) -> None:
     for column in COLUMNS[name]:
         if column not in found:
-            raise BadTrace(f"{path}: column '{column}' is missing (found: {', '.join(found) or 'none'})")
+            shown = ", ".join(other if len(other) <= 40 else f"{other[:40]}…" for other in found[:12]) or "none"
+            raise BadTrace(f"{path}: column '{column}' is missing (found: {shown})")
 
 
 def _first_line(error: Exception) -> str:
