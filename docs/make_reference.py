@@ -20,11 +20,11 @@ This page is made by `python docs/make_reference.py` from the command line itsel
 
 - **Output.** The result goes to standard output. Notes, progress and errors go to standard error. With `--json`
   standard output holds one JSON value and nothing else.
-- **Exit codes.** 0: done. 1: something broke that is not your input (no Java, a failed Spark job). 2: bad input, told
-  in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
+- **Exit codes.** 0: done. 1: something broke that is not your input (no Java, a failed Spark job). 2: bad input,
+  told in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
 - **Several values.** `--policy`, `--capacity` and `--beta` take several values in any of these ways:
-  `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in the first
-  and the last way.
+  `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in the
+  first and the last way.
 - **Spark.** `--master` and `--conf` are explained in [run on a cluster](../how-to/run-on-a-cluster.md).
 - **Stack traces.** `NEWSSTAND_DEBUG=1` in the environment shows where an unexpected error came from.
 """
@@ -40,7 +40,7 @@ RESULTS = {
 | `hit_bytes` | the bytes of the pages found |
 | `fetched_pages`, `fetched_bytes` | misses, each of which fetches its page once |
 | `pushed_pages_always`, `pushed_bytes_always` | pages sent if every matching page is pushed (Always Pushing) |
-| `pushed_pages_needed`, `pushed_bytes_needed` | pages sent if a page is pushed only where the cache will store it |
+| `pushed_pages_needed`, `pushed_bytes_needed` | pages sent if a page is pushed only where it will be stored |
 | `proxies` | with `--per-proxy`: `{proxy, requests, hits}` of each proxy |
 | `hours` | with `--hourly`: `{hour, ...}` and all counts of each hour with an event; hour 0 begins at time 0 |
 
@@ -51,11 +51,11 @@ The push counts are 0 for policies that ignore pushes. Without `--policy` every 
 `--json` prints a list of `{name, title, uses_push, offline}`.
 """,
     "newsstand demo": """\
-`--json` prints `{answers, figure, learned}`: the list that `simulate` prints, the figure's path, and the sentences.
+`--json` prints `{answers, figure, learned}`: the list that `simulate` prints, the figure's path, the sentences.
 """,
     "newsstand workload chen2003": """\
-`--json` prints `{out, publications, requests, subscriptions, trace, seed, pages, sq, popularity}`, the three tables as
-numbers of rows.
+`--json` prints `{out, publications, requests, subscriptions, trace, seed, pages, sq, popularity}`, the three
+tables as numbers of rows.
 """,
     "newsstand workload import": """\
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
@@ -69,6 +69,7 @@ numbers of rows.
 
 
 def main() -> None:
+    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
 
 

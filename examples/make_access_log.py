@@ -22,6 +22,7 @@ BROKEN = (
 
 
 def main() -> None:
+    """Write the log."""
     draw = random.Random(2003)
     sizes = {
         f"/{section}/{n}.html": int(draw.lognormvariate(9.357, 1.318)) for section in SECTIONS for n in range(16)

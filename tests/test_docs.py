@@ -1,0 +1,217 @@
+"""The documentation is true: its commands run and print what it shows, its links lead somewhere, its lists are whole."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from newsstand.caching import POLICIES
+from newsstand.cli.main import run
+
+pytestmark = pytest.mark.timeout(900)
+
+ROOT = Path(__file__).parent.parent
+FIRST = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+DOCUMENTS = list(dict.fromkeys([*FIRST, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]))
+HOME = "/home/me/newsstand"
+"""Where the reader's copy lies, as far as the pages are concerned."""
+
+HOSTS = {"keepachangelog.com", "semver.org", "example.org", "spark.example.org"}
+"""The only hosts that the pages name."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command on a page, and the output that the page shows for it."""
+
+    page: str
+    words: tuple[str, ...]
+    output: tuple[str, ...]
+    runs: bool
+
+    def __str__(self) -> str:
+        return f"{self.page}: {' '.join(self.words)}"
+
+    @property
+    def is_newsstand(self) -> bool:
+        return self.words[0].endswith("newsstand")
+
+
+def shown_commands(document: Path) -> Iterator[Shown]:
+    for info, body in re.findall(r"^```((?:console|sh)\b[^\n]*)\n(.*?)^```$", document.read_text(), re.M | re.S):
+        kind, *marks = info.split()
+        lines = body.splitlines()
+        starts = [i for i, line in enumerate(lines) if kind == "sh" or line.startswith("$ ")]
+        for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+            words = shlex.split(lines[start].removeprefix("$ "), comments=True)
+            if words:
+                page = str(document.relative_to(ROOT))
+                yield Shown(page, tuple(words), tuple(lines[start + 1 : end]), "no-run" not in marks)
+
+
+SHOWN = [shown for document in DOCUMENTS for shown in shown_commands(document)]
+RUN = [shown for shown in SHOWN if shown.is_newsstand and shown.runs]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, list[str]]]:
+    """Every distinct command, run once in the order of the pages, in one folder and one process."""
+    folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    commands = list(dict.fromkeys(shown.words for shown in RUN))
+    return dict(zip(commands, run_in(folder, commands), strict=True))
+
+
+def run_in(folder: Path, commands: list[tuple[str, ...]]) -> list[tuple[int, list[str]]]:
+    told = subprocess.run(
+        [sys.executable, ROOT / "tests" / "documented.py"],
+        input=json.dumps([words[1:] for words in commands]),
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")}
+        | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [
+        (outcome["code"], outcome["output"].replace(str(folder), HOME).splitlines())
+        for outcome in json.loads(told.stdout)
+    ]
+
+
+@pytest.mark.parametrize("shown", RUN, ids=str)
+def test_a_command_prints_what_its_page_shows(
+    shown: Shown, outputs: dict[tuple[str, ...], tuple[int, list[str]]]
+) -> None:
+    code, printed = outputs[shown.words]
+    fails = any(line.startswith("newsstand: ") for line in shown.output)
+    assert code == (2 if fails else 0), printed
+    assert not lines_not_printed(shown.output, printed), printed
+
+
+@pytest.mark.slow
+def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    (shown,) = [shown for shown in SHOWN if shown.words == ("make", "demo") and shown.output]
+    ((code, printed),) = run_in(tmp_path, [("newsstand", "demo", "--out", "demo-out")])
+    assert code == 0
+    assert not lines_not_printed(shown.output, printed), printed
+
+
+def lines_not_printed(shown: tuple[str, ...], printed: list[str]) -> list[str]:
+    """The shown lines that do not occur, in this order, in what was printed; `…` stands for what is left out."""
+    rest = iter(line.rstrip() for line in printed)
+    wanted = [line.rstrip() for line in shown if line.strip() not in ("", "…")]
+    return [line for line in wanted if not any(_is_shown_as(line, candidate) for candidate in rest)]
+
+
+def _is_shown_as(line: str, printed: str) -> bool:
+    return printed == line or (line.endswith("…") and printed.startswith(line.removesuffix("…").rstrip()))
+
+
+@pytest.mark.parametrize("shown", [shown for shown in SHOWN if shown.is_newsstand and not shown.runs], ids=str)
+def test_a_command_that_is_only_shown_has_valid_options(shown: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*shown.words[1:], "--help"]) == 0
+    assert "Usage: newsstand" in capsys.readouterr().out
+
+
+def test_every_target_that_a_page_names_can_be_made() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M))
+    named = {word for shown in SHOWN if shown.words[0] == "make" for word in shown.words[1:]}
+    for document in DOCUMENTS:
+        for words in re.findall(r"`make ([a-z -]+)`", document.read_text()):
+            named.update(words.split())
+    assert named <= targets
+    assert {"demo", "test"} <= named
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(document)):
+        target, _, anchor = link.partition("#")
+        file = (document.parent / target).resolve() if target else document
+        if re.match(r"https?://", link):
+            continue
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            lost.append(link)
+    assert not lost
+
+
+def without_code(document: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.M | re.S)
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", without_code(document), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_names_no_host_but_those_agreed(document: Path) -> None:
+    text = document.read_text()
+    named = set(re.findall(r"https?://([^/\s)`]+)", text))
+    named |= set(re.findall(r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev)\b", text))
+    assert named <= HOSTS
+
+
+def test_the_lock_names_no_address() -> None:
+    assert "://" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_the_reference_of_commands_is_up_to_date() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))["page"]()
+    written = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    assert written == made, "run `python docs/make_reference.py`"
+
+
+def homes() -> list[str]:
+    rows = re.findall(
+        r"^\|[^|\n]+\|[^|\n]+\| `(newsstand[\w.]*)` \|$", (ROOT / "docs" / "concepts.md").read_text(), re.M
+    )
+    return list(dict.fromkeys(rows))
+
+
+@pytest.mark.parametrize("home", homes())
+def test_every_concept_is_at_home(home: str) -> None:
+    parts = home.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            fields = getattr(found, "__dataclass_fields__", {})
+            found = getattr(found, name, None) or fields.get(name)
+            assert found is not None or name in fields, f"{home}: no {name}"
+        return
+    pytest.fail(f"{home} cannot be imported")
+
+
+def test_the_concepts_have_homes() -> None:
+    table = (ROOT / "docs" / "concepts.md").read_text().partition("| term | meaning | home |")[2]
+    rows = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    assert len(rows) > 50
+    assert all(re.search(r"\| `newsstand[\w.]*` \|$", row) for row in rows)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_has_its_row_in_the_reference(name: str) -> None:
+    assert re.search(rf"^\| `{name}` \|", (ROOT / "docs" / "reference" / "policies.md").read_text(), re.M)
+
+
+def test_the_example_log_is_what_its_script_writes(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "make_access_log.py", tmp_path)
+    subprocess.run([sys.executable, tmp_path / "make_access_log.py"], check=True)
+    assert (tmp_path / "access.log").read_bytes() == (ROOT / "examples" / "access.log").read_bytes()
