@@ -11,8 +11,7 @@ from newsstand.spark.session import settings, start
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One small session for all tests, quick to start."""
-    chosen = settings(master="local[2]", conf=["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g"])
-    chosen["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = start(chosen)
+    conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g"]
+    session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()

@@ -39,7 +39,7 @@ def demo(
     wanted, job = plan(list(POLICIES), ["0.01", "0.05", "0.1"], [2.0])
     out.mkdir(parents=True, exist_ok=True)
     with (
-        open_session(master, conf or (), "newsstand demo") as spark,
+        open_session(master, conf or (), "newsstand demo", brief=True) as spark,
         TemporaryDirectory(prefix=".trace-", dir=out) as work,
     ):
         folder = Path(work) / "news"

@@ -42,7 +42,9 @@ def chen2003(
     if out.exists() and not out.is_dir():
         raise BadOption(f"--out {out}: is a file, not a folder")
     experiment = Experiment(tuple(range(1, (1 if quick else seeds) + 1)), requests, proxies)
-    with open_session(master, conf or (), "newsstand reproduce") as spark, progress(spark, "running"):
+    brief = requests < 5_000_000
+    session = open_session(master, conf or (), "newsstand reproduce", brief=brief)
+    with session as spark, progress(spark, "running"):
         results = run_experiment(spark, experiment, out / "runs", say)
     written = write(results, experiment, out)
     if as_json:

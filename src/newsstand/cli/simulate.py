@@ -62,7 +62,7 @@ def simulate(
     from newsstand.lab.simulate import plan
     from newsstand.lab.simulate import simulate as replay
     from newsstand.spark import open_session
-    from newsstand.workload.sources import read_source
+    from newsstand.workload.sources import is_small, read_source
 
     files = [PolicyFile.read(path) for path in policy_file or ()]
     for file in files:
@@ -71,7 +71,8 @@ def simulate(
     capacities = list(dict.fromkeys(capacity or ["0.01", "0.05", "0.1"]))
     betas = list(dict.fromkeys(beta or [2.0]))
     wanted, job = plan(names, capacities, betas, files, per_proxy=per_proxy, hourly=hourly)
-    with open_session(master, conf or (), "newsstand simulate") as spark, progress(spark, "replaying"):
+    session = open_session(master, conf or (), "newsstand simulate", brief=is_small(trace))
+    with session as spark, progress(spark, "replaying"):
         read = read_source(spark, trace, source_format, strict=strict)
         answers = replay(spark, read, wanted, job)
     for note in read.notes:

@@ -51,7 +51,8 @@ def chen2003(
 
     news = News(trace, seed, requests, proxies, pages, sq, popularity)
     refuse_existing(out, force=force)
-    with open_session(master, conf or (), "newsstand workload") as spark, progress(spark, "generating"):
+    session = open_session(master, conf or (), "newsstand workload", brief=requests < 5_000_000)
+    with session as spark, progress(spark, "generating"):
         generate(spark, news, out, force=force)
     asked = {key: asdict(news)[key] for key in ("trace", "seed", "pages", "sq", "popularity")}
     _tell(out, asked, as_json)
@@ -76,11 +77,12 @@ def import_(
     """
     from newsstand.spark import open_session
     from newsstand.workload.check import check
-    from newsstand.workload.sources import read_source
+    from newsstand.workload.sources import is_small, read_source
     from newsstand.workload.store import refuse_existing, write_trace
 
     refuse_existing(out, force=force)
-    with open_session(master, conf or (), "newsstand import") as spark, progress(spark, "importing"):
+    session = open_session(master, conf or (), "newsstand import", brief=is_small(source))
+    with session as spark, progress(spark, "importing"):
         trace = read_source(spark, source, source_format, strict=strict)
         check(trace)
         write_trace(trace, out, force=force)

@@ -27,7 +27,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "newsstand"
 
 
-def defaults(cores: int, memory_mib: int) -> dict[str, str]:
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that starts fast and never optimizes much: right for minutes, wrong for hours."""
+
+
+def defaults(cores: int, memory_mib: int, *, brief: bool = False) -> dict[str, str]:
     """Settings that pay on a single machine and hurt nobody on a cluster."""
     log4j = files("newsstand.spark") / "log4j2.properties"
     return {
@@ -35,7 +39,7 @@ def defaults(cores: int, memory_mib: int) -> dict[str, str]:
         "spark.app.name": "newsstand",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": f"{max(1024, min(8192, memory_mib // 4))}m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} {BRIEF if brief else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -46,9 +50,9 @@ def defaults(cores: int, memory_mib: int) -> dict[str, str]:
     }
 
 
-def settings(master: str | None = None, conf: Sequence[str] = ()) -> dict[str, str]:
+def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool = False) -> dict[str, str]:
     """All settings of a session, the caller's strongest."""
-    chosen = defaults(os.cpu_count() or 1, _memory_mib())
+    chosen = defaults(os.cpu_count() or 1, _memory_mib(), brief=brief)
     chosen.update(_configured())
     chosen.update(_pairs(os.environ.get("NEWSSTAND_SPARK_CONF", "").split(","), "NEWSSTAND_SPARK_CONF"))
     if from_environment := os.environ.get("NEWSSTAND_MASTER"):
@@ -66,10 +70,10 @@ def settings(master: str | None = None, conf: Sequence[str] = ()) -> dict[str, s
 
 @contextmanager
 def open_session(
-    master: str | None = None, conf: Sequence[str] = (), app: str = "newsstand"
+    master: str | None = None, conf: Sequence[str] = (), app: str = "newsstand", *, brief: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for the length of a `with` block."""
-    spark = start({**settings(master, conf), "spark.app.name": app})
+    """A session for the length of a `with` block; `brief` if little work awaits it."""
+    spark = start({**settings(master, conf, brief=brief), "spark.app.name": app})
     try:
         yield spark
     finally:

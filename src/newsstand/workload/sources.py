@@ -31,6 +31,7 @@ _EXPLAINED = (
 )
 _BINARY = re.compile(r"\.(oracleGeneral|bin)(\.zst)?$")
 _SNIFFED_BYTES = 2**16
+SMALL_BYTES = 64 * 2**20
 _SNIFFED_LINES = 20
 
 
@@ -43,6 +44,12 @@ def read_source(spark: SparkSession, path: str | Path, format: str = "auto", str
     if format == "auto":
         format = recognize(Path(path))
     return FORMATS[format](spark, Path(path), strict)
+
+
+def is_small(path: Path) -> bool:
+    """Whether a source is read in a minute or so; a path that does not exist is small, too."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file()) < SMALL_BYTES
 
 
 def recognize(path: Path) -> str:
