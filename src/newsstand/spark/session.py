@@ -8,8 +8,11 @@ The master alone may also stand in NEWSSTAND_MASTER.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,10 +92,19 @@ def start(chosen: Mapping[str, str]) -> SparkSession:
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(f"cannot start Spark on master '{chosen.get('spark.master')}': {first}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _interrupted)
+    return spark
+
+
+def _interrupted(*_: object) -> None:
+    """Ctrl-C is an ordinary KeyboardInterrupt: Spark's own handler calls the JVM in the middle of a call."""
+    logging.disable(logging.CRITICAL)  # the call that is cut off would log its traceback
+    raise KeyboardInterrupt
 
 
 def _configured() -> dict[str, str]:
