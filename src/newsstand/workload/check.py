@@ -48,7 +48,8 @@ def _first(summary: DataFrame) -> Row:
         unreadable = re.search(r"\[FAILED_READ_FILE.*? reading file (\S+)\.\s+(.*)", str(error))
         if unreadable is None:
             raise
-        raise BadTrace(f"{_path(unreadable[1])}: not readable ({unreadable[2]})") from error
+        reason = unreadable[2].partition("SQLSTATE")[0].strip() or "the file is corrupt"
+        raise BadTrace(f"{_path(unreadable[1])}: not readable ({reason})") from error
     assert row is not None
     return row
 

@@ -31,11 +31,17 @@ SubscriptionsOf = Callable[
 
 
 def refuse_existing(out: Path, *, force: bool) -> None:
-    """Nothing is overwritten unasked, and never a file by a folder."""
+    """Nothing is overwritten unasked, and never anything but a trace."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: is a file, not a folder")
     if out.exists() and not force:
         raise BadInput(f"{out}: exists already; choose another folder or pass --force to replace it")
+    if out.exists() and any(out.iterdir()) and not all(_holds(out, name) for name in COLUMNS):
+        raise BadInput(f"{out}: is not a trace, and --force replaces nothing else")
+
+
+def _holds(folder: Path, table: str) -> bool:
+    return any((folder / (table + ending)).exists() for ending in ("", ".parquet", ".csv"))
 
 
 @contextmanager

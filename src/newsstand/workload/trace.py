@@ -155,8 +155,14 @@ def _header(file: Path) -> list[str]:
 def _require_columns(found: list[str], name: str, path: Path) -> None:
     for column in COLUMNS[name]:
         if column not in found:
-            shown = ", ".join(other if len(other) <= 40 else f"{other[:40]}…" for other in found[:12]) or "none"
+            shown = ", ".join(map(_readable, found[:12])) or "none"
             raise BadTrace(f"{path}: column '{column}' is missing (found: {shown})")
+
+
+def _readable(name: str) -> str:
+    """A column's name for people, even where the file is none of a kind that has columns."""
+    short = name if len(name) <= 40 else f"{name[:40]}…"
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in short)
 
 
 def _first_line(error: Exception) -> str:
