@@ -5,39 +5,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from newsstand.errors import BadOption
+
 MANY = ("--policy", "--capacity", "--beta", "--policy-file")
 """The options that take one or more values."""
+
+ONE = ("--figure", "--format", "--master", "--conf")
+"""The options beside them that take one value."""
 
 
 def spread(arguments: Sequence[str]) -> list[str]:
     """Repeat an option before each of its values.
 
     The values end at the next option. Where the trace comes last they also end before a word that is a path on
-    this machine, so that `simulate --policy gdstar sub DIR` means what it says.
+    this machine, so that `simulate --policy gdstar sub DIR` means what it says. The first is a value in any case.
     """
     spreaded: list[str] = []
-    option = ""
+    option, before = "", ""
     words = 0
     for argument in arguments:
         if argument.startswith("--"):
+            _require_value(before)
             name, equals, value = argument.partition("=")
             option = name if name in MANY else ""
             if option and equals:
                 spreaded += _each(option, value)
             elif not option:
                 spreaded.append(argument)
-        elif option and (words > 1 or option == "--policy-file" or not Path(argument).exists()):
+        elif option and _is_value(argument, option, first=before == option, trace_known=words > 1):
             spreaded += _each(option, argument)
         else:
             option = ""
-            words += 1
+            words += before not in ONE
             spreaded.append(argument)
-    if arguments and arguments[-1] in MANY:
-        spreaded.append(arguments[-1])
+        before = argument
+    _require_value(before)
     return spreaded
 
 
+def _is_value(word: str, option: str, *, first: bool, trace_known: bool) -> bool:
+    return first or trace_known or option == "--policy-file" or not Path(word).exists()
+
+
+def _require_value(argument: str) -> None:
+    if argument in MANY:
+        raise BadOption(f"{argument}: a value is missing")
+
+
 def _each(option: str, values: str) -> list[str]:
-    if option == "--policy-file":
-        return [option, values]
-    return [part for value in values.split(",") if value for part in (option, value)]
+    each = [values] if option == "--policy-file" else [value for value in values.split(",") if value]
+    if not any(each):
+        raise BadOption(f"{option}: a value is missing")
+    return [part for value in each for part in (option, value)]

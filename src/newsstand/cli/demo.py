@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from newsstand.caching import POLICIES
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
 
 
@@ -37,7 +37,7 @@ def demo(
 
     news = News(requests=requests, proxies=40, pages=10_000, seed=seed)
     wanted, job = plan(list(POLICIES), ["0.01", "0.05", "0.1"], [2.0])
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with (
         open_session(master, conf or (), "newsstand demo", brief=True) as spark,
         TemporaryDirectory(prefix=".trace-", dir=out) as work,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from newsstand.errors import BadOption
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, alone on standard output.")]
 Master = Annotated[
@@ -20,3 +23,13 @@ Conf = Annotated[
     typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output folder if it exists.")]
+
+
+def make_folder(out: Path) -> None:
+    """The folder of `--out`, made now, so that it is not the last step that finds it cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadOption(f"--out {out}: is a file, not a folder") from None
+    except OSError as error:
+        raise BadOption(f"--out {out}: cannot be written ({error.strerror})") from error

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
 from newsstand.errors import BadOption
 
@@ -39,8 +39,7 @@ def chen2003(
     for name, value in (("seeds", seeds), ("requests", requests), ("proxies", proxies)):
         if value < 1:
             raise BadOption(f"--{name} {value} is less than 1")
-    if out.exists() and not out.is_dir():
-        raise BadOption(f"--out {out}: is a file, not a folder")
+    make_folder(out)
     experiment = Experiment(tuple(range(1, (1 if quick else seeds) + 1)), requests, proxies)
     brief = requests < 5_000_000
     session = open_session(master, conf or (), "newsstand reproduce", brief=brief)

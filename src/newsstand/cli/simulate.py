@@ -64,6 +64,10 @@ def simulate(
     from newsstand.spark import open_session
     from newsstand.workload.sources import is_small, read_source
 
+    if figure is not None:
+        from newsstand.lab.figures import draw_capacities, require_drawable
+
+        require_drawable(figure)
     files = [PolicyFile.read(path) for path in policy_file or ()]
     for file in files:
         file.load()
@@ -78,8 +82,6 @@ def simulate(
     for note in read.notes:
         say(f"note: {note}")
     if figure is not None:
-        from newsstand.lab.figures import draw_capacities
-
         draw_capacities(answers, figure, title=str(trace))
     if as_json:
         print(json.dumps(answers))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from newsstand.lab import chen2003_figures
 from newsstand.lab.chen2003 import Experiment, Results
 from newsstand.lab.chen2003_claims import claims
@@ -50,7 +52,12 @@ def write(results: Results, experiment: Experiment, out: Path) -> dict[str, obje
     )
     return {
         "claims": [claim.as_dict() for claim in verdicts],
-        "tables": {name: table.to_dict("records") for name, table in tables.items() if name != "fig6_fig7"},
+        "tables": {name: _records(table) for name, table in tables.items() if name != "fig6_fig7"},
         "figures": {name: str(file) for name, file in drawn.items()},
         "report": str(out / "report.html"),
     }
+
+
+def _records(table: pd.DataFrame) -> list[dict[object, object]]:
+    """The rows of a table; what one seed cannot tell, a deviation, is None: JSON has no NaN."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")

@@ -68,10 +68,17 @@ def save(figure: Figure, path: Path, endings: Sequence[str] = (".svg", ".png")) 
     return written
 
 
-def draw_capacities(answers: Sequence[Mapping[str, object]], path: Path, title: str) -> None:
-    """Hit ratio over capacity, a line a policy (and beta, where there are several)."""
+def require_drawable(path: Path) -> None:
+    """Refuse a figure that could not be written, before anything is computed for it."""
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise BadOption(f"--figure {path}: the name must end in .svg, .png or .pdf")
+    if not path.parent.is_dir():
+        raise BadOption(f"--figure {path}: no folder {path.parent}")
+
+
+def draw_capacities(answers: Sequence[Mapping[str, object]], path: Path, title: str) -> None:
+    """Hit ratio over capacity, a line a policy (and beta, where there are several)."""
+    require_drawable(path)
     betas = {answer["beta"] for answer in answers}
     series: dict[str, dict[float, float]] = {}
     for answer in answers:

@@ -67,7 +67,9 @@ def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool
         # The driver of a cluster must be reachable; loopback is right only for what runs here.
         chosen.setdefault("spark.driver.host", "127.0.0.1" if "127.0.0.1" in chosen["spark.master"] else "")
         if not chosen["spark.driver.host"]:
-            del chosen["spark.driver.host"], chosen["spark.driver.bindAddress"]
+            del chosen["spark.driver.host"]
+            if chosen["spark.driver.bindAddress"] == "127.0.0.1":
+                del chosen["spark.driver.bindAddress"]
     return chosen
 
 
@@ -116,9 +118,13 @@ def _configured() -> dict[str, str]:
         return {}
     try:
         table = tomllib.loads(path.read_text()).get("spark", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise BadInput(f"{path}: {error}") from error
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
+    settings = table if isinstance(table, dict) else {"spark": table}
+    for key, value in settings.items():
+        if not key.startswith("spark.") or isinstance(value, dict | list):
+            raise BadInput(f'{path}: [spark] {key}: a setting is written as "spark.some.key" = value, in quotes')
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
 
 
 def _pairs(texts: Sequence[str], place: str) -> dict[str, str]:
