@@ -72,6 +72,9 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], t
     """Every distinct command, run once in the order of the pages, in one folder and one process."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "examples", folder / "examples")
+    for document in DOCUMENTS:
+        for name, text in re.findall(r"^```python (\S+)\n(.*?)^```$", document.read_text(), re.M | re.S):
+            (folder / name).write_text(text)
     commands = list(dict.fromkeys(shown.words for shown in RUN))
     return dict(zip(commands, run_in(folder, commands), strict=True))
 
@@ -180,6 +183,19 @@ def test_the_reference_of_commands_is_up_to_date() -> None:
 
 def test_the_readme_shows_a_policy_as_it_is() -> None:
     assert inspect.getsource(sr) in (ROOT / "README.md").read_text()
+
+
+def test_the_tutorial_shows_the_example_as_it_is() -> None:
+    example = (ROOT / "examples" / "my_policy.py").read_text()
+    code = example[example.index("import math") :]
+    assert code in (ROOT / "docs" / "tutorials" / "your-own-policy.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "document", [page for page in DOCUMENTS if ">>> " in page.read_text()], ids=lambda path: path.name
+)
+def test_a_python_session_on_a_page_is_real(document: Path) -> None:
+    subprocess.run([sys.executable, "-m", "doctest", document], cwd=ROOT, check=True)
 
 
 def homes() -> list[str]:
