@@ -48,7 +48,9 @@ def run(arguments: Sequence[str]) -> int:
         explain = getattr(error, "format_message", None)
         if callable(explain):
             return _complain(str(explain()), getattr(error, "exit_code", 2))
-        line = next((line for line in str(error).splitlines() if line.strip()), "")
+        lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+        # Of a traceback, which is what a Python worker of Spark hands over, the last line tells most.
+        line = lines[-1 if any(line.startswith("Traceback") for line in lines) else 0]
         return _complain(f"{type(error).__name__}: {line} (NEWSSTAND_DEBUG=1 shows where)", 1)
     return int(code or 0)
 

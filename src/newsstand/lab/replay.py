@@ -11,15 +11,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from newsstand.caching import POLICIES
+from newsstand.caching import POLICIES, Policy
 from newsstand.caching.kernels.compiled import compiled
 from newsstand.caching.policy_file import PolicyFile
-from newsstand.errors import BadOption, BadPolicyFile, BadTrace
+from newsstand.errors import BadInput, BadOption, BadPolicyFile, BadTrace
 from newsstand.lab.tally import COUNTS, new_counts, tally, tally_hours
 from newsstand.lab.timeline import Timeline
 
-TOTAL, PROXY, HOUR, BAD = "total", "proxy", "hour", "bad"
-"""What a row of a replay's result counts; a BAD row carries an error in `text`."""
+TOTAL, PROXY, HOUR = "total", "proxy", "hour"
+BAD: dict[str, type[BadInput]] = {"bad trace": BadTrace, "bad policy": BadPolicyFile}
+"""What a row of a replay's result counts; one of a BAD kind carries an error in `text`."""
 
 RESULT = pa.schema(
     [("kind", pa.string()), ("run", pa.int32()), ("key", pa.int64()), ("text", pa.string())]
@@ -64,6 +65,10 @@ class Job:
         for file in self.policy_files:
             file.load()
 
+    def is_users(self, policy: Policy) -> bool:
+        """Whether a policy comes from a user's file."""
+        return any(policy.name in file.source for file in self.policy_files)
+
 
 def prepare(job: Job) -> None:
     """Compile every kernel of the job here, so that workers on this machine find the code on disk.
@@ -79,7 +84,7 @@ def prepare(job: Job) -> None:
         try:
             compiled(policy)(events, sizes, subscriptions, 70, 2.0, outcome)
         except Exception as error:
-            if not any(policy.name in file.source for file in job.policy_files):
+            if not job.is_users(policy):
                 raise
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise BadPolicyFile(f"policy '{policy.name}' cannot be compiled or scored: {reason}") from error
@@ -103,7 +108,14 @@ def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
             events, sizes = seen.events[start:end], seen.sizes[here]
             capacity = int(fraction * int(seen.requested_bytes[group]))
             decided = outcome[: end - start]
-            decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
+            try:
+                decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
+            except Exception as error:
+                if not job.is_users(policy):
+                    raise
+                where = f"policy '{policy.name}' cannot score an entry at proxy {seen.proxies[group]}"
+                yield bad_rows(f"{where}: {error}", "bad policy")
+                return
             tally(events, sizes, decided, policy.uses_push, by_proxy[group])
             if seen.hours is not None:
                 tally_hours(events, sizes, decided, policy.uses_push, seen.hours[start:end], first_hour, by_hour)
@@ -134,9 +146,9 @@ def _rows(kind: str, run: int, keys: np.ndarray, counts: np.ndarray) -> pa.Recor
     return pa.record_batch(columns, schema=RESULT)
 
 
-def bad_rows(text: str) -> pa.RecordBatch:
-    """An error in the data, found by a task, on its way to the user."""
-    columns = [[BAD], [-1], [0], [text], *([0] for _ in COUNTS)]
+def bad_rows(text: str, kind: str = "bad trace") -> pa.RecordBatch:
+    """A user's error, found by a task, on its way to the user."""
+    columns = [[kind], [-1], [0], [text], *([0] for _ in COUNTS)]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RESULT, strict=True)]
     return pa.record_batch(arrays, schema=RESULT)
 
@@ -145,9 +157,10 @@ def collect(results: DataFrame) -> list[dict[str, object]]:
     """Sum the tasks' results: one row per run, and per proxy or hour where asked for."""
     sums = [F.sum(name).alias(name) for name in COUNTS]
     rows = results.groupBy("kind", "run", "key").agg(F.min("text").alias("text"), *sums).collect()
-    errors = sorted(row["text"] for row in rows if row["kind"] == BAD)
+    errors = sorted((row["kind"], row["text"]) for row in rows if row["kind"] in BAD)
     if errors:
-        raise BadTrace(errors[0])
+        kind, text = errors[0]
+        raise BAD[kind](text)
     return [row.asDict() for row in sorted(rows, key=lambda row: (row["run"], row["kind"], row["key"]))]
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 import tomllib
@@ -40,7 +42,6 @@ def defaults(cores: int, memory_mib: int, *, brief: bool = False) -> dict[str, s
     return {
         "spark.master": "local[*]",
         "spark.app.name": "newsstand",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": f"{max(1024, min(8192, memory_mib // 4))}m",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} {BRIEF if brief else ''}",
         "spark.ui.enabled": "false",
@@ -63,13 +64,11 @@ def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool
     chosen.update(_pairs(conf, "--conf"))
     if master:
         chosen["spark.master"] = master
-    if not chosen["spark.master"].startswith("local"):
-        # The driver of a cluster must be reachable; loopback is right only for what runs here.
-        chosen.setdefault("spark.driver.host", "127.0.0.1" if "127.0.0.1" in chosen["spark.master"] else "")
-        if not chosen["spark.driver.host"]:
-            del chosen["spark.driver.host"]
-            if chosen["spark.driver.bindAddress"] == "127.0.0.1":
-                del chosen["spark.driver.bindAddress"]
+    here = chosen["spark.master"].startswith("local") or "127.0.0.1" in chosen["spark.master"]
+    if here:
+        # Large results are fetched from the driver's own block manager: where it binds is where it is.
+        chosen.setdefault("spark.driver.host", "127.0.0.1")
+        chosen.setdefault("spark.driver.bindAddress", "127.0.0.1")
     return chosen
 
 
@@ -87,6 +86,7 @@ def open_session(
 
 def start(chosen: Mapping[str, str]) -> SparkSession:
     """Start a session with exactly these settings."""
+    _require_master(chosen["spark.master"])
     os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -101,6 +101,31 @@ def start(chosen: Mapping[str, str]) -> SparkSession:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _interrupted)
     return spark
+
+
+_ADDRESS = r"(?:\[[^\]]+\]|[^\s/:,\[]+):\d+"
+_MASTER = re.compile(
+    r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|yarn|k8s://\S+|"
+    rf"spark://(?P<addresses>{_ADDRESS}(,{_ADDRESS})*)"
+)
+
+
+def _require_master(master: str) -> None:
+    """Tell at once what Spark would tell in many lines, or after a minute of knocking."""
+    known = _MASTER.fullmatch(master)
+    if known is None:
+        forms = "local[*], local-cluster[2,1,1024], spark://host:7077, yarn or k8s://…"
+        raise BadOption(f"master '{master}' is none of {forms}")
+    refusals = []
+    for address in known["addresses"].split(",") if known["addresses"] else []:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            return
+        except (OSError, OverflowError) as error:
+            refusals.append(f"{address} does not answer ({getattr(error, 'strerror', None) or error})")
+    if refusals:
+        raise BadOption(f"cannot start Spark on master '{master}': {'; '.join(refusals)}")
 
 
 def _interrupted(*_: object) -> None:
