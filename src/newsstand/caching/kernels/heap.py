@@ -1,8 +1,9 @@
 """A min-heap over the pages of one proxy, ordered by (value, stamp), that can find and move any page.
 
 Four children a node, so that the keys of a family lie side by side. `place[page]` is the page's node, or -1.
-Pages get a higher value far more often than they leave, so `raise_key` only notes the new key and
-`refresh` carries it out when the page comes to the top: a hit costs no sifting.
+Pages get a higher value far more often than they leave, so `rekey` only notes a higher key and `lowest` carries
+it out when the page comes to the top: a hit costs no sifting. The functions are inlined, for passing a heap
+costs more than most of them do.
 """
 
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class Heap(NamedTuple):
     stamp: npt.NDArray[np.int64]
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def make_heap(pages: int) -> Heap:
     """An empty heap for pages 0 … pages - 1."""
     return Heap(
@@ -38,7 +39,7 @@ def make_heap(pages: int) -> Heap:
     )
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _put(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
     heap.node_value[node] = value
     heap.node_stamp[node] = stamp
@@ -46,7 +47,7 @@ def _put(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
     heap.place[page] = node
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _sift_up(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
     while node > 0:
         parent = (node - 1) >> 2
@@ -58,7 +59,7 @@ def _sift_up(heap: Heap, node: int, value: float, stamp: int, page: int) -> None
     _put(heap, node, value, stamp, page)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _sift_down(heap: Heap, node: int, value: float, stamp: int, page: int) -> None:
     size = heap.size[0]
     while True:
@@ -81,7 +82,7 @@ def _sift_down(heap: Heap, node: int, value: float, stamp: int, page: int) -> No
     _put(heap, node, value, stamp, page)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def insert(heap: Heap, page: int, value: float, stamp: int) -> None:
     """Add a page that is not in the heap."""
     heap.value[page] = value
@@ -91,17 +92,19 @@ def insert(heap: Heap, page: int, value: float, stamp: int) -> None:
     _sift_up(heap, node, value, stamp, page)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def rekey(heap: Heap, page: int, value: float, stamp: int) -> None:
     """Give a page a new key, which is not older than the one it has."""
+    before = heap.value[page]
     heap.value[page] = value
     heap.stamp[page] = stamp
-    node = heap.place[page]
-    if value < heap.node_value[node]:
-        _sift_up(heap, node, value, stamp, page)
+    if value < before:
+        node = heap.place[page]
+        if value < heap.node_value[node]:
+            _sift_up(heap, node, value, stamp, page)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def remove(heap: Heap, page: int) -> None:
     """Take a page out, wherever it is."""
     node = heap.place[page]
@@ -119,7 +122,7 @@ def remove(heap: Heap, page: int) -> None:
         _sift_down(heap, node, value, stamp, moved)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def lowest(heap: Heap) -> int:
     """The page with the lowest key; the heap is not empty."""
     page = int(heap.node_page[0])
