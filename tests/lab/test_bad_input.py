@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import tables
 from pyspark.sql import SparkSession
 from tables import Rows, Tables
 
-from newsstand.errors import BadInput, BadOption, BadTrace, UnknownPolicy
+from newsstand.caching import POLICIES
+from newsstand.caching.policy_file import PolicyFile
+from newsstand.errors import BadInput, BadOption, BadPolicyFile, BadTrace, UnknownPolicy
 from newsstand.lab.clustered import shards
 from newsstand.lab.simulate import plan, simulate
 from newsstand.workload import generate as generating
@@ -265,6 +268,33 @@ def test_a_beta_outside_its_range_is_named(beta: float) -> None:
 def test_an_unknown_policy_is_named_with_those_there_are() -> None:
     with pytest.raises(UnknownPolicy, match=r"^unknown policy 'lruu'; known: gdstar, sub, .*\blru\b"):
         plan(["lruu"], ["0.1"], [2.0])
+
+
+@pytest.fixture
+def policies_as_before() -> Iterator[None]:
+    before = dict(POLICIES)
+    yield
+    POLICIES.restore(before)
+
+
+@pytest.mark.usefixtures("policies_as_before")
+@pytest.mark.parametrize("format", tables.FORMATS)
+def test_a_score_that_fails_in_mid_replay_is_told_with_its_policy(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from newsstand.caching import policy\n"
+        f"@policy('brittle-{format}')\n"
+        "def brittle(e):\n"
+        "    return 1.0 / (e.size - 33)\n"
+    )
+    sizes = [(1, 0.0, 10), (2, 5.0, 33)]
+    folder = tables.write(tmp_path / "trace", {**GOOD, "publications": sizes}, format)
+    wanted, job = plan([f"brittle-{format}"], ["1"], [2.0], [PolicyFile.read(mine)])
+    told = rf"^policy 'brittle-{format}' cannot score an entry at proxy \d: division by zero$"
+    with pytest.raises(BadPolicyFile, match=told):
+        simulate(spark, read_trace(spark, folder), wanted, job)
 
 
 # Output: whole or not at all

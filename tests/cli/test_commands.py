@@ -1,0 +1,342 @@
+"""The command line: documented, forgiving in how values are spelled, strict in what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from newsstand.caching import POLICIES
+from newsstand.cli.argv import MANY, ONE, spread
+from newsstand.cli.main import app, run
+from newsstand.errors import BadOption
+
+ROOT = Path(__file__).parents[2]
+VECTOR = ROOT / "tests" / "vectors" / "chen2003" / "d-large"
+EXAMPLE = ROOT / "examples" / "my_policy.py"
+REFERENCE = ROOT / "docs" / "reference" / "commands.md"
+
+
+def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its full name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, below in command.commands.items():
+        yield from commands(f"{name} {word}", below)
+
+
+COMMANDS = dict(commands("newsstand", typer.main.get_command(app)))
+
+
+# Help and reference
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    said = COMMANDS[name].help
+    assert re.search(rf"^Example: {name}\b", said, re.MULTILINE)
+    assert all(getattr(parameter, "help", None) for parameter in COMMANDS[name].params)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed_and_exits_with_0(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*name.split()[1:], "--help"]) == 0
+    printed = capsys.readouterr()
+    assert f"Usage: {name}" in printed.out
+    assert "Example: " in printed.out
+    assert printed.err == ""
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="docs/reference/commands.md is not written yet")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_in_the_reference(name: str) -> None:
+    _, _, rest = REFERENCE.read_text().partition(f"\n## `{name}`\n")
+    section = rest.partition("\n## ")[0]
+    assert section
+    for parameter in COMMANDS[name].params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", section), option
+
+
+def test_without_a_command_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    run([])
+    assert "simulate" in "".join(capsys.readouterr())
+
+
+# Many values
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "simulate nowhere --policy lru sub --capacity 0.1 0.2 --json",
+        "simulate nowhere --policy lru --policy sub --capacity 0.1 --capacity 0.2 --json",
+        "simulate nowhere --policy lru,sub --capacity 0.1,0.2 --json",
+        "simulate nowhere --policy=lru,sub --capacity=0.1 0.2 --json",
+        "simulate nowhere --policy lru, sub --capacity 0.1 --capacity=0.2 --json",
+    ],
+)
+def test_many_values_are_spelled_in_three_ways(spelling: str) -> None:
+    plain = "simulate nowhere --policy lru --policy sub --capacity 0.1 --capacity 0.2 --json"
+    assert spread(spelling.split()) == plain.split()
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "simulate HERE --policy lru sub --beta 1 2",
+        "simulate --policy lru sub HERE --beta 1 2",
+        "simulate --policy lru sub --beta 1 2 HERE",
+        "simulate --json --policy lru sub --beta 1 2 HERE",
+        "simulate --master local[2] --policy lru sub --figure f.svg --beta 1 2 HERE",
+    ],
+)
+def test_the_trace_comes_before_or_after_the_options(spelling: str, tmp_path: Path) -> None:
+    words = spread([word.replace("HERE", str(tmp_path)) for word in spelling.split()])
+    options = [words[i : i + 2] for i, word in enumerate(words) if word in ("--policy", "--beta")]
+    assert options == [["--policy", "lru"], ["--policy", "sub"], ["--beta", "1"], ["--beta", "2"]]
+    assert str(tmp_path) in words
+    assert words[words.index(str(tmp_path)) - 1] not in MANY
+
+
+def test_a_folder_named_like_a_policy_is_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("trace").mkdir()
+    plain = ["simulate", "--policy", "sub", "trace"]
+    assert spread(plain) == plain
+    after = ["simulate", "trace", "--policy", "lru", "sub"]
+    assert spread(after) == ["simulate", "trace", "--policy", "lru", "--policy", "sub"]
+
+
+@pytest.mark.parametrize("spelling", ["--policy", "--policy --json", "--policy=", "--policy ,", "--capacity= 1"])
+def test_an_option_without_a_value_is_named(spelling: str) -> None:
+    option = spelling.split(maxsplit=1)[0].rstrip("=")
+    with pytest.raises(BadOption, match=f"^{option}: a value is missing$"):
+        spread(["simulate", "trace", *spelling.split()])
+
+
+def test_policy_files_may_have_commas_in_their_names() -> None:
+    assert spread(["policies", "--policy-file", "a,b.py"]) == ["policies", "--policy-file", "a,b.py"]
+
+
+def test_other_commands_are_left_alone() -> None:
+    plain = ["workload", "chen2003", "--out", "x", "--sq", "0.5", "--force"]
+    assert spread(plain) == plain
+
+
+def test_the_options_that_take_values_are_known() -> None:
+    simulate = COMMANDS["newsstand simulate"].params[1:]
+    valued = {option for parameter in simulate if not parameter.is_flag for option in parameter.opts}
+    assert valued == {*MANY, *ONE}
+
+
+# Mistakes that show before Spark starts
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("simulate", "Missing argument 'trace'."),
+        ("simulate trace --polcy lru", "No such option: --polcy"),
+        ("simulate trace --policy", "--policy: a value is missing"),
+        ("simulate trace --policy lruu", "unknown policy 'lruu'; known: gdstar"),
+        ("simulate trace --capacity 0", "capacity 0 is outside (0, 1]"),
+        ("simulate trace --capacity -1", "capacity -1 is outside (0, 1]"),
+        ("simulate trace --capacity 0.1 1.5", "capacity 1.5 is outside (0, 1]"),
+        ("simulate trace --capacity abc", "capacity 'abc' is not a number"),
+        ("simulate trace --beta 0", "beta 0.0 is not a positive number"),
+        ("simulate trace --beta abc", "Invalid value for '--beta': "),
+        ("simulate trace --policy lru --figure f.gif", "--figure f.gif: the name must end in .svg, .png or .pdf"),
+        ("simulate trace --policy lru --figure no/f.svg", "--figure no/f.svg: no folder no"),
+        ("simulate trace --policy lru --policy-file no.py", "no.py: cannot read the policy file"),
+        ("simulate trace --policy lru --conf nonsense", "--conf: 'nonsense' is not of the form"),
+        ("simulate trace --policy lru --master gopher://x", "master 'gopher://x' is none of local[*], "),
+        ("simulate trace --policy lru --master spark://127.0.0.1:1", "cannot start Spark on master 'spark://127"),
+        ("workload chen2003", "Missing option '--out'."),
+        ("workload chen2003 --out a-file", "a-file: is a file, not a folder"),
+        ("workload chen2003 --out a-file --force", "a-file: is a file, not a folder"),
+        ("workload chen2003 --out mine", "mine: exists already; choose another folder or pass --force"),
+        ("workload chen2003 --out mine --force", "mine: is not a trace, and --force replaces nothing else"),
+        ("workload chen2003 --out new --requests 0", "requests 0 is less than 1"),
+        ("workload chen2003 --out new --sq 2", "sq 2.0 is outside (0, 1]"),
+        ("workload chen2003 --out new --trace gazette", "Invalid value for '--trace': "),
+        ("workload import trace --out mine", "mine: exists already"),
+        ("demo --out a-file", "--out a-file: is a file, not a folder"),
+        ("demo --out a-file/below", "--out a-file/below: cannot be written (Not a directory)"),
+        ("reproduce chen2003 --out a-file", "--out a-file: is a file, not a folder"),
+        ("reproduce chen2003 --out new --requests 0", "--requests 0 is less than 1"),
+        ("publish", "No such command 'publish'."),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    command: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a-file").touch()
+    (tmp_path / "mine" / "work").mkdir(parents=True)
+    assert run(command.split()) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"newsstand: {told}")
+    assert printed.out == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-file", "mine"]
+
+
+@pytest.mark.parametrize("command", ["policies", "policies --json", f"policies --policy-file {EXAMPLE} --json"])
+def test_policies_are_listed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = dict(POLICIES)
+    try:
+        assert run(command.split()) == 0
+    finally:
+        POLICIES.restore(before)
+        for name in [name for name in sys.modules if name.startswith("newsstand_policy_")]:
+            del sys.modules[name]
+    printed = capsys.readouterr().out
+    if "--json" in command:
+        listed = [policy["name"] for policy in json.loads(printed)]
+    else:
+        listed = [line.split()[0] for line in printed.splitlines()]
+    assert listed == [*before, *(["head-start"] if "--policy-file" in command else [])]
+
+
+# Whole commands, in one process that is not this one
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What standard output holds, and nothing else."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        assert self.code == 0, self.err
+        return json.loads(self.out, parse_constant=refuse)
+
+
+WHOLE = {
+    "words": "simulate trace --policy lru sub --capacity 0.05 0.1 --json",
+    "table": "simulate trace --policy lru sub --capacity 0.05 0.5 --figure figure.svg",
+    "all": "simulate trace --policy all --capacity 0.05 --hourly --json",
+    "own": f"simulate trace --policy-file {EXAMPLE} --policy head-start lfu-da --capacity 0.05 --per-proxy --json",
+    "generate": "workload chen2003 --out made --requests 300 --proxies 3 --pages 40 --json",
+    "generate again": "workload chen2003 --out made --requests 200 --proxies 2 --pages 30 --force",
+    "import": "workload import trace --out imported --json",
+    "repeated": "simulate --policy lru --policy sub --capacity 0.05,0.1 --json imported",
+    "nowhere": "simulate nowhere --policy lru",
+    "broken row": "simulate broken --policy lru --json",
+    "broken file": "simulate spoilt --policy lru --json",
+    "broken import": "workload import broken --out never",
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    folder = tmp_path_factory.mktemp("commands")
+    shutil.copytree(VECTOR, folder / "trace")
+    shutil.copytree(VECTOR, folder / "broken")
+    with (folder / "broken" / "requests.csv").open("a") as requests:
+        requests.write("1.0,0,999999\n")
+    shutil.copytree(VECTOR, folder / "spoilt")
+    (folder / "spoilt" / "requests.csv").unlink()
+    (folder / "spoilt" / "requests.parquet").write_bytes(b"PAR1 and nothing more")
+    told = subprocess.run(
+        [sys.executable, Path(__file__).parent / "batch.py", folder / "outcomes.json"],
+        input=json.dumps([command.split() for command in WHOLE.values()]),
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")},
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, (folder / "outcomes.err").read_text()
+    told_of = json.loads((folder / "outcomes.json").read_text())
+    (folder / "never").mkdir(exist_ok=False)  # nothing was written there
+    assert (folder / "figure.svg").read_text().startswith("<?xml")
+    assert not list(folder.glob(".*"))
+    return dict(zip(WHOLE, (Outcome(**one) for one in told_of), strict=True))
+
+
+def test_json_is_alone_on_standard_output(outcomes: dict[str, Outcome]) -> None:
+    for name, command in WHOLE.items():
+        if "--json" in command and "broken" not in name:
+            assert outcomes[name].json(), name
+            assert outcomes[name].err == "", name
+
+
+def test_runs_come_in_the_order_asked_for(outcomes: dict[str, Outcome]) -> None:
+    runs = [(answer["policy"], answer["capacity"]) for answer in outcomes["words"].json()]
+    assert runs == [("lru", 0.05), ("lru", 0.1), ("sub", 0.05), ("sub", 0.1)]
+
+
+def test_an_answer_has_the_names_of_the_contract(outcomes: dict[str, Outcome]) -> None:
+    expected = json.loads((VECTOR / "expected.json").read_text())
+    (run,) = [one for one in expected if (one["policy"], one["capacity"]) == ("sub", 0.1)]
+    answer = outcomes["words"].json()[3]
+    assert answer.pop("hit_ratio") == pytest.approx(run["hits"] / run["requests"])
+    del run["proxies"]
+    assert answer == run
+
+
+def test_all_policies_are_replayed_by_one_word(outcomes: dict[str, Outcome]) -> None:
+    answers = outcomes["all"].json()
+    assert [answer["policy"] for answer in answers] == list(POLICIES)
+    assert all(answer["hours"] for answer in answers)
+
+
+def test_people_get_a_table(outcomes: dict[str, Outcome]) -> None:
+    lines = outcomes["table"].out.splitlines()
+    assert [line.split()[0] for line in lines] == ["policy", "lru", "lru", "sub", "sub"]
+    assert outcomes["table"].err == ""
+
+
+def test_a_policy_of_ones_own_is_replayed_like_any_other(outcomes: dict[str, Outcome]) -> None:
+    own, lfu = outcomes["own"].json()
+    assert own["policy"] == "head-start"
+    assert own["pushed_pages_needed"] > 0
+    assert own["requests"] == lfu["requests"] == sum(row["requests"] for row in own["proxies"])
+    assert own["hits"] > lfu["hits"]
+
+
+def test_a_generated_trace_is_told_and_replaced_by_force(outcomes: dict[str, Outcome]) -> None:
+    told = outcomes["generate"].json()
+    assert (told["out"], told["publications"], told["requests"]) == ("made", 40, 300)
+    assert outcomes["generate again"].out.startswith("made: 30 publications, 200 requests, ")
+
+
+def test_an_imported_trace_comes_to_the_same(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["import"].json()["requests"] == outcomes["words"].json()[0]["requests"]
+    assert outcomes["repeated"].json() == outcomes["words"].json()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere", "nowhere: no such file or folder"),
+        ("broken row", "requests.csv: row 1494: the page has no publication (time 1.0, proxy 0, page 999999)"),
+        ("broken file", "spoilt/requests.parquet: not readable as Parquet ("),
+        ("broken import", "requests.csv: row 1494: the page has no publication"),
+    ],
+)
+def test_a_mistake_that_spark_finds_is_one_line_too(outcomes: dict[str, Outcome], name: str, told: str) -> None:
+    code, out, err = outcomes[name]
+    (line,) = err.splitlines()
+    assert line.startswith(f"newsstand: {told}")
+    assert (code, out) == (2, "")
