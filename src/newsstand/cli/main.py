@@ -35,6 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command; a mistake of the user's is one line on standard error."""
     try:
         code = app(argv.spread(arguments), prog_name="newsstand", standalone_mode=False)
+        if code == 130:  # what Typer makes of Ctrl-C
+            raise KeyboardInterrupt
     except NewsstandError as error:
         return _complain(str(error), 2 if isinstance(error, BadInput) else 1)
     except (KeyboardInterrupt, typer.Abort):
@@ -43,6 +45,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  nobody reads what is still to be printed
         return 141
     except Exception as error:
+        if _is_interrupt(error):
+            return _complain("stopped", 130)
         if os.environ.get("NEWSSTAND_DEBUG"):
             raise
         explain = getattr(error, "format_message", None)
@@ -53,6 +57,11 @@ def run(arguments: Sequence[str]) -> int:
         line = lines[-1 if any(line.startswith("Traceback") for line in lines) else 0]
         return _complain(f"{type(error).__name__}: {line} (NEWSSTAND_DEBUG=1 shows where)", 1)
     return int(code or 0)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C came first, and this error only from what it cut off."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__context__))
 
 
 def _complain(text: str, code: int) -> int:

@@ -90,11 +90,13 @@ def start(chosen: Mapping[str, str]) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    logging.getLogger().addFilter(_is_news)
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _interrupted_afterwards():
+            spark = builder.getOrCreate()
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(f"cannot start Spark on master '{chosen.get('spark.master')}': {first}") from error
@@ -128,9 +130,35 @@ def _require_master(master: str) -> None:
         raise BadOption(f"cannot start Spark on master '{master}': {'; '.join(refusals)}")
 
 
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """Ctrl-C waits until Spark has started, which otherwise would leave its JVM behind; a second one does not."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[bool] = []
+
+    def remember(*_: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Py4J logs the traceback of a call that Ctrl-C cuts off, to the root logger and beside raising it."""
+    return not str(record.msg).endswith("while sending command.")
+
+
 def _interrupted(*_: object) -> None:
     """Ctrl-C is an ordinary KeyboardInterrupt: Spark's own handler calls the JVM in the middle of a call."""
-    logging.disable(logging.CRITICAL)  # the call that is cut off would log its traceback
     raise KeyboardInterrupt
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from newsstand.spark import stoppable
 from newsstand.workload.chen2003 import Floats, News, Stream, publish
 from newsstand.workload.chen2003_requests import (
     BLOCK,
@@ -29,7 +30,8 @@ from newsstand.workload.subscriptions import subscriptions
 
 def generate(spark: SparkSession, news: News, out: Path, *, force: bool = False) -> None:
     """Write one trace of the workload to a folder."""
-    with new_folder(out, force=force) as folder:
+
+    def fill(folder: Path) -> None:
         stream = publish(news)
         write_publications(stream, folder / "publications.parquet")
         pool = pools(requests_by_day(spark, news, stream), news.proxies)
@@ -41,6 +43,9 @@ def generate(spark: SparkSession, news: News, out: Path, *, force: bool = False)
             f"proxy * {shards}L div {news.proxies}L",
         )
         subscribe(spark, news, folder)
+
+    with new_folder(out, force=force) as folder:
+        stoppable(spark, lambda: fill(folder))
 
 
 def subscribe(spark: SparkSession, news: News, folder: Path) -> None:

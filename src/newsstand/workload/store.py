@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from newsstand.errors import BadInput
+from newsstand.spark import stoppable
 from newsstand.workload.trace import COLUMNS, ROW, Trace
 
 ROWS_A_SHARD = 2_500_000
@@ -103,7 +104,8 @@ def write_subscriptions(spark: SparkSession, requests: Path, path: Path, derive:
 
 def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
     """Write any trace as a clustered one, and beside it what its numbers stand for, if it knows."""
-    with new_folder(out, force=force) as folder:
+
+    def fill(folder: Path) -> None:
         first = trace.publications.orderBy("time", ROW).select(*COLUMNS["publications"])
         write_table(first.coalesce(1), folder / "publications")
         rows = trace.requests.count()
@@ -113,3 +115,6 @@ def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
         write_table(subscriptions.sortWithinPartitions("proxy", "page"), folder / "subscriptions")
         for name, meanings in trace.meanings.items():
             write_table(meanings.coalesce(1), folder / name)
+
+    with new_folder(out, force=force) as folder:
+        stoppable(trace.requests.sparkSession, lambda: fill(folder))
