@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from newsstand.caching import POLICIES, Policy
+from newsstand.caching import POLICIES
 from newsstand.caching.kernels.compiled import compiled
 from newsstand.caching.policy_file import PolicyFile
 from newsstand.errors import BadInput, BadOption, BadPolicyFile, BadTrace
@@ -65,10 +65,6 @@ class Job:
         for file in self.policy_files:
             file.load()
 
-    def is_users(self, policy: Policy) -> bool:
-        """Whether a policy comes from a user's file."""
-        return any(policy.name in file.source for file in self.policy_files)
-
 
 def prepare(job: Job) -> None:
     """Compile every kernel of the job here, so that workers on this machine find the code on disk.
@@ -84,12 +80,20 @@ def prepare(job: Job) -> None:
         try:
             compiled(policy)(events, sizes, subscriptions, 70, 2.0, outcome)
         except Exception as error:
-            if not job.is_users(policy):
+            if not policy.is_users:
                 raise
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise BadPolicyFile(f"policy '{policy.name}' cannot be compiled or scored: {reason}") from error
+            raise BadPolicyFile(
+                f"policy '{policy.name}' cannot be compiled or scored: {_reason(error)}"
+            ) from error
         tally(events, sizes, outcome, policy.uses_push, new_counts(1)[0])
         tally_hours(events, sizes, outcome, policy.uses_push, np.zeros(len(events), np.int64), 0, new_counts(1))
+
+
+def _reason(error: Exception) -> str:
+    """The line of a compiler's long explanation that tells a user most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    telling = [line for line in lines if line.startswith(("Unknown attribute", "NameError", "No implementation"))]
+    return (telling or lines)[0]
 
 
 def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
@@ -111,7 +115,7 @@ def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
             try:
                 decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
             except Exception as error:
-                if not job.is_users(policy):
+                if not policy.is_users:
                     raise
                 where = f"policy '{policy.name}' cannot score an entry at proxy {seen.proxies[group]}"
                 yield bad_rows(f"{where}: {error}", "bad policy")
