@@ -146,12 +146,12 @@ def test_a_cell_that_is_no_such_number_is_told(
     assert refusal(spark, folder) == f"requests.csv: row 2: {told}"
 
 
-def test_a_row_is_counted_within_its_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_part_of_a_table_is_named_with_its_folder(spark: SparkSession, tmp_path: Path) -> None:
     folder = tables.write(tmp_path, {name: GOOD[name] for name in ("publications", "subscriptions")}, "csv")
     (folder / "requests").mkdir()
     (folder / "requests" / "a.csv").write_text("time,proxy,page\n" + "1.0,0,1\n" * 50)
     (folder / "requests" / "b.csv").write_text("time,proxy,page\n1.0,0,1\n2.0,x,1\n")
-    assert refusal(spark, folder).startswith("b.csv: row 2: proxy is missing")
+    assert refusal(spark, folder).startswith("requests/b.csv: proxy is missing")
     (folder / "requests" / "b.csv").write_text("time,page,proxy\n1.0,1,0\n")
     assert refusal(spark, folder) == f"{folder}/requests/b.csv: its header differs from that of a.csv"
 

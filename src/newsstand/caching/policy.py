@@ -60,6 +60,15 @@ class Policy:
     uses_push: bool = False
     offline: bool = False
 
+    @property
+    def is_users(self) -> bool:
+        """Whether it comes from a user's file."""
+        return self.score is not None and self.score.__module__.startswith(USERS)
+
+
+USERS = "newsstand_policy_"
+"""How the name of a module starts that was made out of a user's file."""
+
 
 class Registry(Mapping[str, Policy]):
     """Policies by name, in the order of registration."""
@@ -81,6 +90,9 @@ class Registry(Mapping[str, Policy]):
 
     def __len__(self) -> int:
         return len(self._policies)
+
+    def get(self, name: str, default: Policy | None = None) -> Policy | None:  # type: ignore[override]
+        return self._policies.get(name, default)
 
     def add(self, policy: Policy) -> None:
         self._policies[policy.name] = policy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from newsstand.caching.policy import POLICIES
+from newsstand.caching.policy import POLICIES, USERS
 from newsstand.errors import BadPolicyFile, NewsstandError
 
 
@@ -31,7 +31,7 @@ class PolicyFile:
     def load(self) -> None:
         """Run the file once in this process, so that the policies it registers are known by name."""
         digest = hashlib.sha256(self.source.encode()).hexdigest()[:16]
-        name = f"newsstand_policy_{digest}"
+        name = USERS + digest
         if name in sys.modules:
             return
         module = ModuleType(name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -13,8 +15,8 @@ from newsstand.errors import BadInput, NewsstandError
 
 app = typer.Typer(
     name="newsstand",
-    help="Content distribution for publish/subscribe: its cache lab on Spark.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -24,6 +26,16 @@ app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("policies")(simulate.policies)
 app.command("demo")(demo.demo)
+
+
+@app.callback()
+def about(
+    version: Annotated[bool, typer.Option("--version", help="Tell the version and exit.")] = False,
+) -> None:
+    """Content distribution for publish/subscribe: its cache lab on Spark."""
+    if version:
+        print(f"newsstand {metadata.version('newsstand')}")
+        raise typer.Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,6 +62,9 @@ def run(arguments: Sequence[str]) -> int:
         if os.environ.get("NEWSSTAND_DEBUG"):
             raise
         explain = getattr(error, "format_message", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)  # the help of the group, as it is
+            return 2
         if callable(explain):
             return _complain(str(explain()), getattr(error, "exit_code", 2))
         lines = [line for line in str(error).splitlines() if line.strip()] or [""]

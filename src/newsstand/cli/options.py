@@ -33,3 +33,6 @@ def make_folder(out: Path) -> None:
         raise BadOption(f"--out {out}: is a file, not a folder") from None
     except OSError as error:
         raise BadOption(f"--out {out}: cannot be written ({error.strerror})") from error
+
+
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse input with lines that cannot be parsed.")]

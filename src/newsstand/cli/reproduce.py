@@ -19,7 +19,7 @@ app = typer.Typer(help="Reproduce a paper: figures, tables, claims with verdicts
 def chen2003(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
     quick: Annotated[bool, typer.Option("--quick", help="One seed instead of five.")] = False,
-    seeds: Annotated[int, typer.Option(help="How many seeds to average over.")] = 5,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds to average over; default 5.")] = None,
     requests: Annotated[int, typer.Option(help="Requests a trace.")] = 195_000,
     proxies: Annotated[int, typer.Option(help="Proxies a trace.")] = 100,
     as_json: Json = False,
@@ -36,11 +36,14 @@ def chen2003(
     from newsstand.lab.chen2003_report import write
     from newsstand.spark import open_session
 
+    if quick and seeds is not None:
+        raise BadOption("--quick and --seeds exclude each other: quick is one seed")
+    seeds = 1 if quick else 5 if seeds is None else seeds
     for name, value in (("seeds", seeds), ("requests", requests), ("proxies", proxies)):
         if value < 1:
             raise BadOption(f"--{name} {value} is less than 1")
     make_folder(out)
-    experiment = Experiment(tuple(range(1, (1 if quick else seeds) + 1)), requests, proxies)
+    experiment = Experiment(tuple(range(1, seeds + 1)), requests, proxies)
     brief = requests < 5_000_000
     session = open_session(master, conf or (), "newsstand reproduce", brief=brief)
     with session as spark, progress(spark, "running"):

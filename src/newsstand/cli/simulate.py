@@ -12,7 +12,7 @@ from rich.table import Table
 
 from newsstand.caching import POLICIES
 from newsstand.caching.policy_file import PolicyFile
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.options import Conf, Json, Master, Strict
 from newsstand.cli.progress import progress, say
 
 PolicyFiles = Annotated[
@@ -28,13 +28,15 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="P ...",
-            help="One or more policies, or `all`; `newsstand policies` lists them.",
+            help="One or more policies; default all. `newsstand policies` lists them.",
         ),
     ] = None,
     capacity: Annotated[
         list[str] | None,
         typer.Option(
-            "--capacity", metavar="F ...", help="Cache sizes as fractions of the bytes requested at a proxy."
+            "--capacity",
+            metavar="F ...",
+            help="Cache sizes as fractions of the bytes requested at a proxy; default 0.01 0.05 0.1.",
         ),
     ] = None,
     beta: Annotated[
@@ -50,7 +52,7 @@ def simulate(
     source_format: Annotated[
         str, typer.Option("--format", help="auto, trace, access-log or oracle-general.")
     ] = "auto",
-    strict: Annotated[bool, typer.Option(help="Refuse input with lines that cannot be parsed.")] = False,
+    strict: Strict = False,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
@@ -62,12 +64,13 @@ def simulate(
     from newsstand.lab.simulate import plan
     from newsstand.lab.simulate import simulate as replay
     from newsstand.spark import open_session
-    from newsstand.workload.sources import is_small, read_source
+    from newsstand.workload.sources import format_of, is_small, read_source
 
     if figure is not None:
         from newsstand.lab.figures import draw_capacities, require_drawable
 
         require_drawable(figure)
+    source_format = format_of(trace, source_format)
     files = [PolicyFile.read(path) for path in policy_file or ()]
     for file in files:
         file.load()

@@ -7,12 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
-import pyarrow.parquet as pq
 import typer
 
-from newsstand.cli.options import Conf, Force, Json, Master
+from newsstand.cli.options import Conf, Force, Json, Master, Strict
 from newsstand.cli.progress import progress, say
-from newsstand.workload.chen2003 import News
 
 app = typer.Typer(
     help="Write traces: each a folder of publications, requests and subscriptions.", no_args_is_help=True
@@ -46,6 +44,7 @@ def chen2003(
     Example: newsstand workload chen2003 --trace news --seed 1 --out my-trace
     """
     from newsstand.spark import open_session
+    from newsstand.workload.chen2003 import News
     from newsstand.workload.generate import generate
     from newsstand.workload.store import refuse_existing
 
@@ -65,7 +64,7 @@ def import_(
     source_format: Annotated[
         str, typer.Option("--format", help="auto, trace, access-log or oracle-general.")
     ] = "auto",
-    strict: Annotated[bool, typer.Option(help="Refuse input with lines that cannot be parsed.")] = False,
+    strict: Strict = False,
     force: Force = False,
     as_json: Json = False,
     master: Master = None,
@@ -77,10 +76,11 @@ def import_(
     """
     from newsstand.spark import open_session
     from newsstand.workload.check import check
-    from newsstand.workload.sources import is_small, read_source
+    from newsstand.workload.sources import format_of, is_small, read_source
     from newsstand.workload.store import refuse_existing, write_trace
 
     refuse_existing(out, force=force)
+    source_format = format_of(source, source_format)
     session = open_session(master, conf or (), "newsstand import", brief=is_small(source))
     with session as spark, progress(spark, "importing"):
         trace = read_source(spark, source, source_format, strict=strict)
@@ -92,6 +92,8 @@ def import_(
 
 
 def _tell(out: Path, asked: dict[str, object], as_json: bool) -> None:
+    import pyarrow.parquet as pq
+
     from newsstand.workload.trace import COLUMNS, data_files, table_path
 
     rows = {

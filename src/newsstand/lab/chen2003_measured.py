@@ -7,6 +7,7 @@ import pandas as pd
 from newsstand.lab.chen2003 import BETAS, TABLE_2, TRACES, Results, beta_of
 
 CAPACITIES = (0.01, 0.05, 0.10)
+HOURS = 7 * 24
 
 
 class Measured:
@@ -24,7 +25,7 @@ class Measured:
 
     def gain(self, trace: str, policy: str, capacity: float = 0.05) -> float:
         """Relative improvement over GD* in per cent."""
-        return 100 * (self.hit(trace, policy, capacity) / self.hit(trace, "gdstar", capacity) - 1)
+        return 100 * (self.hit(trace, policy, capacity) / max(self.hit(trace, "gdstar", capacity), 1e-9) - 1)
 
     def best_beta(self, trace: str, policy: str, capacity: float) -> float:
         return max(BETAS, key=lambda beta: float(self._beta.loc[(trace, capacity, policy, beta)]))
@@ -42,12 +43,13 @@ class Measured:
             & (hours["policy"] == policy)
             & (hours["beta"] == beta_of(trace, policy, 0.05))
         ]
-        return mine.groupby("hour").sum(numeric_only=True)
+        summed = mine.groupby("hour").sum(numeric_only=True)
+        return summed.reindex(range(HOURS), fill_value=0)
 
     def hourly_hit(self, trace: str, policy: str, first: int, last: int) -> float:
         """The hit ratio from hour `first` up to but without `last`."""
         part = self.hourly(trace, policy).loc[first : last - 1]
-        return float(part["hits"].sum() / part["requests"].sum())
+        return float(part["hits"].sum() / max(1, part["requests"].sum()))
 
     def traffic(self, trace: str, policy: str, scheme: str, unit: str = "pages") -> float:
         part = self.hourly(trace, policy)

@@ -23,7 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from newsstand.errors import BadTrace
 from newsstand.lab.replay import RESULT_DDL, Job, bad_rows, replay_timeline
 from newsstand.lab.timeline import Timeline, merge, timeline
+from newsstand.workload.store import ROWS_A_SHARD
 from newsstand.workload.trace import COLUMNS, data_files, table_path
+
+LARGEST_SHARD = 4 * ROWS_A_SHARD
+"""Requests in one file that one task may take, unless they are of one proxy, which no shuffle could divide."""
 
 LARGEST_CATALOGUE = 4_000_000
 """Publications that every worker may hold in memory; a trace with more is shuffled instead."""
@@ -54,6 +58,8 @@ def shards(folder: Path) -> list[Shard] | None:
     if not requests or subscriptions is None:
         return None
     requests.sort()
+    if any(low != high and pq.read_metadata(file).num_rows > LARGEST_SHARD for low, high, file in requests):
+        return None
     if any(left[1] >= right[0] for left, right in itertools.pairwise(requests)):
         return None
     edges = [-(2**31), *(low for low, _, _ in requests[1:]), 2**31]
@@ -122,7 +128,7 @@ def read_shard(shard: Shard, *, hourly: bool) -> Timeline:
     proxy, time, wanted = _sorted(proxy, time, wanted)
 
     within = (pc.field("proxy") >= shard.low) & (pc.field("proxy") < shard.high)
-    subscriptions = _read(shard.subscriptions, "subscriptions").filter(within)
+    subscriptions = _read(shard.subscriptions, "subscriptions", within)
     _no_gaps(subscriptions, "subscriptions")
     to, about, count = (subscriptions.column(name).to_numpy() for name in ("proxy", "page", "count"))
     if (count < 0).any():
@@ -170,11 +176,11 @@ class Catalogue:
         """The publications at a path, kept in memory for as long as their files are not written anew."""
         files = data_files(Path(path))
         written = ((found.st_ino, found.st_mtime_ns, found.st_size) for found in map(Path.stat, files))
-        return cls._read(tuple(map(str, files)), tuple(written))
+        return cls._kept(tuple(map(str, files)), tuple(written))
 
     @staticmethod
     @lru_cache(maxsize=2)
-    def _read(files: tuple[str, ...], _written: tuple[tuple[int, int, int], ...]) -> Catalogue:
+    def _kept(files: tuple[str, ...], _written: tuple[tuple[int, int, int], ...]) -> Catalogue:
         table = _read(files, "publications")
         page = table.column("page").to_numpy()
         time = table.column("time").to_numpy()
@@ -205,12 +211,13 @@ class Catalogue:
         return self.by_page[at]
 
 
-def _read(files: tuple[str, ...], name: str) -> pa.Table:
+def _read(files: tuple[str, ...], name: str, rows: pc.Expression | None = None) -> pa.Table:
+    """The rows of some files; groups of rows that a file's footer rules out are not read."""
     schema = pa.schema([(column, _ARROW[kind.simpleString()]) for column, kind in COLUMNS[name].items()])
     tables = [schema.empty_table()]
     for file in files:
         try:
-            tables.append(pq.read_table(file, columns=schema.names, partitioning=None).cast(schema))
+            tables.append(pq.read_table(file, columns=schema.names, filters=rows, partitioning=None).cast(schema))
         except (OSError, pa.ArrowException) as error:
             raise BadTrace(f"{file}: not readable ({str(error).splitlines()[0]})") from error
     return pa.concat_tables(tables)

@@ -25,6 +25,8 @@ STYLE: dict[Any, Any] = {
 }
 COLOURS = ("#4c6a92", "#c8823c", "#5b8f5a", "#a34a4a", "#7b6a9c", "#8a6d53", "#c27ba0", "#7f7f7f", "#b0a437")
 
+DASHES = ("-", "--", ":")
+
 
 def panels(count: int, width: float = 4.6, height: float = 3.2) -> tuple[Figure, list[Axes]]:
     """A figure with panels side by side."""
@@ -53,7 +55,8 @@ def bars(
 def lines(axes: Axes, x: Sequence[float], series: Mapping[str, Sequence[float]], marker: str = "") -> None:
     """One line a series."""
     for i, (label, values) in enumerate(series.items()):
-        axes.plot(list(x), list(values), label=label, color=COLOURS[i % len(COLOURS)], marker=marker, lw=1.3)
+        colour, dashes = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]
+        axes.plot(list(x), list(values), dashes, label=label, color=colour, marker=marker, ms=4, lw=1.3)
 
 
 def save(figure: Figure, path: Path, endings: Sequence[str] = (".svg", ".png")) -> list[Path]:
@@ -85,7 +88,9 @@ def draw_capacities(answers: Sequence[Mapping[str, object]], path: Path, title: 
         label = str(answer["policy"]) + (f" (beta {answer['beta']:g})" if len(betas) > 1 else "")
         series.setdefault(label, {})[float(str(answer["capacity"]))] = float(str(answer["hit_ratio"]))
     capacities = sorted({capacity for values in series.values() for capacity in values})
-    figure, (axes,) = panels(1, width=6.4, height=4.0)
+    # The legend reads from top to bottom as the lines end.
+    series = dict(sorted(series.items(), key=lambda item: -item[1][capacities[-1]]))
+    figure, (axes,) = panels(1, width=7.4, height=4.2)
     if len(capacities) == 1:
         bars(axes, [f"{capacities[0]:g}"], {label: [*values.values()] for label, values in series.items()})
     else:
@@ -93,5 +98,5 @@ def draw_capacities(answers: Sequence[Mapping[str, object]], path: Path, title: 
     axes.set_xlabel("capacity (fraction of the bytes requested at a proxy)")
     axes.set_ylabel("hit ratio")
     axes.set_title(title)
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     save(figure, path, (path.suffix,))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from newsstand.caching import POLICIES, Policy
+from newsstand.caching import POLICIES
 from newsstand.caching.kernels.compiled import compiled
 from newsstand.caching.policy_file import PolicyFile
 from newsstand.errors import BadInput, BadOption, BadPolicyFile, BadTrace
@@ -65,10 +65,6 @@ class Job:
         for file in self.policy_files:
             file.load()
 
-    def is_users(self, policy: Policy) -> bool:
-        """Whether a policy comes from a user's file."""
-        return any(policy.name in file.source for file in self.policy_files)
-
 
 def prepare(job: Job) -> None:
     """Compile every kernel of the job here, so that workers on this machine find the code on disk.
@@ -84,12 +80,20 @@ def prepare(job: Job) -> None:
         try:
             compiled(policy)(events, sizes, subscriptions, 70, 2.0, outcome)
         except Exception as error:
-            if not job.is_users(policy):
+            if not policy.is_users:
                 raise
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise BadPolicyFile(f"policy '{policy.name}' cannot be compiled or scored: {reason}") from error
+            raise BadPolicyFile(
+                f"policy '{policy.name}' cannot be compiled or scored: {_reason(error)}"
+            ) from error
         tally(events, sizes, outcome, policy.uses_push, new_counts(1)[0])
-        tally_hours(events, sizes, outcome, policy.uses_push, np.zeros(len(events), np.int64), 0, new_counts(1))
+        tally_hours(events, sizes, outcome, policy.uses_push, np.zeros(len(events), np.int64), new_counts(1))
+
+
+def _reason(error: Exception) -> str:
+    """The line of a compiler's long explanation that tells a user most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    telling = [line for line in lines if line.startswith(("Unknown attribute", "NameError", "No implementation"))]
+    return (telling or lines)[0]
 
 
 def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
@@ -99,7 +103,7 @@ def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
         policy = POLICIES[run.policy]
         decide = compiled(policy)
         by_proxy = new_counts(len(seen))
-        by_hour, first_hour = _hours(seen)
+        by_hour = new_counts(0 if seen.hours is None else len(seen.hours))
         fraction = run.fraction
         outcome = np.zeros(int(np.max(np.diff(seen.event_offset), initial=0)), np.uint8)
         for group in range(len(seen)):
@@ -111,27 +115,19 @@ def replay_timeline(seen: Timeline, job: Job) -> Iterator[pa.RecordBatch]:
             try:
                 decide(events, sizes, seen.subscriptions[here], capacity, run.beta, decided)
             except Exception as error:
-                if not job.is_users(policy):
+                if not policy.is_users:
                     raise
                 where = f"policy '{policy.name}' cannot score an entry at proxy {seen.proxies[group]}"
                 yield bad_rows(f"{where}: {error}", "bad policy")
                 return
             tally(events, sizes, decided, policy.uses_push, by_proxy[group])
-            if seen.hours is not None:
-                tally_hours(events, sizes, decided, policy.uses_push, seen.hours[start:end], first_hour, by_hour)
+            if seen.hour is not None:
+                tally_hours(events, sizes, decided, policy.uses_push, seen.hour[start:end], by_hour)
         yield _rows(TOTAL, number, np.zeros(1, np.int64), by_proxy.sum(axis=0, keepdims=True))
         if job.per_proxy:
             yield _rows(PROXY, number, seen.proxies, by_proxy)
-        if job.hourly:
-            active = np.flatnonzero(by_hour.any(axis=1))
-            yield _rows(HOUR, number, active + first_hour, by_hour[active])
-
-
-def _hours(seen: Timeline) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int64]], int]:
-    if seen.hours is None or len(seen.hours) == 0:
-        return new_counts(0), 0
-    first, last = int(seen.hours.min()), int(seen.hours.max())
-    return new_counts(last - first + 1), first
+        if seen.hours is not None:
+            yield _rows(HOUR, number, seen.hours, by_hour)
 
 
 def _rows(kind: str, run: int, keys: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:
@@ -170,9 +166,11 @@ def report(job: Job, wanted: Sequence[Run], rows: list[dict[str, object]]) -> li
     A wanted run may differ in beta from the one replayed for it, where the policy does not use beta.
     """
     answers = []
+    by_run: dict[object, list[dict[str, object]]] = {}
+    for row in rows:
+        by_run.setdefault(row["run"], []).append(row)
     for run in wanted:
-        number = job.runs.index(canonical(run))
-        mine = [row for row in rows if row["run"] == number]
+        mine = by_run.get(job.runs.index(canonical(run)), [])
         total = next((row for row in mine if row["kind"] == TOTAL), dict.fromkeys(COUNTS, 0))
         requests, hits = int(str(total["requests"])), int(str(total["hits"]))
         answer: dict[str, object] = {

@@ -29,10 +29,10 @@ def tally(events, sizes, outcome, uses_push, counts):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def tally_hours(events, sizes, outcome, uses_push, hours, first_hour, counts):  # type: ignore[no-untyped-def]
+def tally_hours(events, sizes, outcome, uses_push, hour, counts):  # type: ignore[no-untyped-def]
     """Add the outcome of one proxy's events to the row of `counts` of each event's hour."""
     for i in range(len(events)):
-        _count(events[i], sizes, outcome[i], uses_push, counts[hours[i] - first_hour])
+        _count(events[i], sizes, outcome[i], uses_push, counts[hour[i]])
 
 
 @njit(cache=True)

@@ -27,8 +27,10 @@ class Timeline:
     subscriptions: Ints
     requested_bytes: Ints
     """B of each proxy: the bytes of the distinct pages requested there."""
-    hours: npt.NDArray[np.int64] | None
-    """The hour of each event, if asked for."""
+    hours: npt.NDArray[np.float64] | None
+    """The hours in which anything happens, if asked for …"""
+    hour: Ints | None
+    """… and of each event, which of them it falls into."""
 
     def __len__(self) -> int:
         return len(self.proxies)
@@ -56,8 +58,12 @@ def timeline(
     _describe(event_offset, page_offset, events, counts, subscriptions)
     requested = np.zeros(len(proxies), np.int64)
     _requested_bytes(event_offset, page_offset, events, page_sizes, requested)
-    hours = None if times is None else np.floor(times / 3600.0).astype(np.int64)
-    return Timeline(proxies, event_offset, events, page_offset, page_sizes, subscriptions, requested, hours)
+    hours, hour = None, None
+    if times is not None:
+        hours, hour = np.unique(np.floor(times / 3600.0), return_inverse=True)
+    return Timeline(
+        proxies, event_offset, events, page_offset, page_sizes, subscriptions, requested, hours, hour
+    )
 
 
 @njit(cache=True)

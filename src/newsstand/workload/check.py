@@ -63,6 +63,7 @@ def _faults(name: str) -> dict[str, Column]:
         faults["time is not a finite number"] = F.isnan("time") | (F.abs("time") == float("inf"))
     if "size" in COLUMNS[name]:
         faults["size is not positive"] = F.col("size") < 1
+        faults["size is over 2^53 bytes"] = F.col("size") > 2**53
     if "count" in COLUMNS[name]:
         faults["count is negative"] = F.col("count") < 0
     return faults
@@ -89,9 +90,16 @@ def _refuse(name: str, offenders: DataFrame, text: str, count: int) -> None:
 def _place(row: Row) -> str:
     """The file, and the row in it where that can be told: data rows count from 1."""
     file, block, place = row[ROW]
-    name = _path(file).name if file else "trace"
-    known = name.endswith(".parquet") or block == 0
-    return f"{name}: row {(place & (2**33 - 1)) + 1}" if known else name
+    if not file:
+        return "trace"
+    path = _path(file)
+    # A part of a table is named with its folder.
+    name = f"{path.parent.name}/{path.name}" if path.parent.name in COLUMNS else path.name
+    if name.endswith(".parquet"):
+        return f"{name}: row {place + 1}"
+    # Spark numbers the rows of a CSV file from 0 on only where it reads the file alone and from its start.
+    alone = path.parent.name not in COLUMNS
+    return f"{name}: row {(place & (2**33 - 1)) + 1}" if alone and block == 0 else name
 
 
 def _path(address: str) -> Path:

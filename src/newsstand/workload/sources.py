@@ -37,13 +37,16 @@ _SNIFFED_LINES = 20
 
 def read_source(spark: SparkSession, path: str | Path, format: str = "auto", strict: bool = False) -> Trace:
     """Read a trace in a format of `FORMATS`, or in the one that its name and its first lines tell."""
+    return FORMATS[format_of(path, format)](spark, Path(path), strict)
+
+
+def format_of(path: str | Path, format: str = "auto") -> str:
+    """The format that a source will be read in; what cannot be read at all is refused before Spark starts."""
     if format != "auto" and format not in FORMATS:
         raise BadOption(f"format: '{format}' is none of auto, {', '.join(FORMATS)}")
     if not Path(path).exists():
         raise BadTrace(f"{path}: no such file or folder")
-    if format == "auto":
-        format = recognize(Path(path))
-    return FORMATS[format](spark, Path(path), strict)
+    return recognize(Path(path)) if format == "auto" else format
 
 
 def is_small(path: Path) -> bool:

@@ -68,7 +68,12 @@ def data_files(path: Path) -> list[Path]:
     """The data files of a table, in the order of their names."""
     if path.is_file():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
+    files = [
+        file
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    ]
+    files.sort(key=Path.as_posix)  # as Spark orders the rows of several files
     if not files:
         raise BadTrace(f"{path}: the folder holds no data file")
     return files
@@ -80,7 +85,7 @@ def _read_table(spark: SparkSession, root: Path, name: str) -> DataFrame:
     endings = {file.suffix for file in files}
     if endings == {".parquet"}:
         _check_footers(files, name)
-        return _typed(_parquet(spark, path), name, path)
+        return _typed(_parquet(spark, files, path), name, path)
     if endings == {".csv"}:
         return _from_csv(spark, files, name, path)
     raise BadTrace(f"{path}: expected .parquet or .csv files, found {', '.join(sorted(endings))}")
@@ -96,9 +101,9 @@ def _check_footers(files: list[Path], name: str) -> None:
         _require_columns(schema.names, name, file)
 
 
-def _parquet(spark: SparkSession, path: Path) -> DataFrame:
+def _parquet(spark: SparkSession, files: list[Path], path: Path) -> DataFrame:
     try:
-        return spark.read.parquet(str(path.absolute()))
+        return spark.read.parquet(*(str(file.absolute()) for file in files))
     except Exception as error:
         raise BadTrace(f"{path}: not readable as Parquet ({_first_line(error)})") from error
 
