@@ -61,9 +61,7 @@ def timeline(
     hours, hour = None, None
     if times is not None:
         hours, hour = np.unique(np.floor(times / 3600.0), return_inverse=True)
-    return Timeline(
-        proxies, event_offset, events, page_offset, page_sizes, subscriptions, requested, hours, hour
-    )
+    return Timeline(proxies, event_offset, events, page_offset, page_sizes, subscriptions, requested, hours, hour)
 
 
 @njit(cache=True)

@@ -36,18 +36,16 @@ BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that starts fast and never optimizes much: right for minutes, wrong for hours."""
 
 
-def defaults(cores: int, memory_mib: int, *, brief: bool = False) -> dict[str, str]:
+def defaults(memory_mib: int, *, brief: bool = False) -> dict[str, str]:
     """Settings that pay on a single machine and hurt nobody on a cluster."""
     log4j = files("newsstand.spark") / "log4j2.properties"
     return {
         "spark.master": "local[*]",
-        "spark.app.name": "newsstand",
         "spark.driver.memory": f"{max(1024, min(8192, memory_mib // 4))}m",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} {BRIEF if brief else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "newsstand.spark.daemon",
@@ -56,7 +54,7 @@ def defaults(cores: int, memory_mib: int, *, brief: bool = False) -> dict[str, s
 
 def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool = False) -> dict[str, str]:
     """All settings of a session, the caller's strongest."""
-    chosen = defaults(os.cpu_count() or 1, _memory_mib(), brief=brief)
+    chosen = defaults(_memory_mib(), brief=brief)
     chosen.update(_configured())
     chosen.update(_pairs(os.environ.get("NEWSSTAND_SPARK_CONF", "").split(","), "NEWSSTAND_SPARK_CONF"))
     if from_environment := os.environ.get("NEWSSTAND_MASTER"):
@@ -69,6 +67,7 @@ def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool
         # Large results are fetched from the driver's own block manager: where it binds is where it is.
         chosen.setdefault("spark.driver.host", "127.0.0.1")
         chosen.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        chosen.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
     return chosen
 
 
@@ -77,7 +76,7 @@ def open_session(
     master: str | None = None, conf: Sequence[str] = (), app: str = "newsstand", *, brief: bool = False
 ) -> Iterator[SparkSession]:
     """A session for the length of a `with` block; `brief` if little work awaits it."""
-    spark = start({**settings(master, conf, brief=brief), "spark.app.name": app})
+    spark = start({"spark.app.name": app, **settings(master, conf, brief=brief)})
     try:
         yield spark
     finally:

@@ -49,7 +49,8 @@ def _holds(folder: Path, table: str) -> bool:
 def new_folder(out: Path, *, force: bool) -> Iterator[Path]:
     """A folder to fill, which becomes `out` when the block ends well and vanishes when it does not."""
     refuse_existing(out, force=force)
-    partial = out.absolute().parent / f".{out.name}.partial-{os.getpid()}"
+    out = out.resolve()  # what a link points to is what is replaced
+    partial, before = (out.parent / f".{out.name}.{word}-{os.getpid()}" for word in ("partial", "before"))
     try:
         partial.mkdir(parents=True)
     except OSError as error:
@@ -57,8 +58,14 @@ def new_folder(out: Path, *, force: bool) -> Iterator[Path]:
     try:
         yield partial
         if out.exists():
-            shutil.rmtree(out)
-        partial.replace(out)
+            out.replace(before)
+        try:
+            partial.replace(out)
+        except OSError:
+            if before.exists():
+                before.replace(out)
+            raise
+        shutil.rmtree(before, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -106,8 +113,8 @@ def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
     """Write any trace as a clustered one, and beside it what its numbers stand for, if it knows."""
 
     def fill(folder: Path) -> None:
-        first = trace.publications.orderBy("time", ROW).select(*COLUMNS["publications"])
-        write_table(first.coalesce(1), folder / "publications")
+        ordered = trace.publications.repartition(1).sortWithinPartitions("time", ROW)
+        write_table(ordered.select(*COLUMNS["publications"]), folder / "publications")
         rows = trace.requests.count()
         shards = shards_for(rows, max(1, rows))
         write_requests(trace.requests, folder / "requests", shards)
