@@ -12,7 +12,7 @@ from traces import Event, Publication, Request, Subscription, Trace
 
 from newsstand.caching import POLICIES, page_cache
 from newsstand.caching.policy_file import PolicyFile
-from newsstand.errors import BadPolicyFile
+from newsstand.errors import BadInput, BadPolicyFile
 
 Write = Callable[[str], PolicyFile]
 
@@ -216,3 +216,17 @@ def test_a_faulty_file_is_told_from_the_place_and_leaves_no_trace(
         assert dict(POLICIES) == before
         assert not {name for name in set(sys.modules) - modules if name.startswith("newsstand_policy_")}
     assert list(POLICIES) == known
+
+
+def test_a_word_that_push_does_not_know_is_refused(write: Write) -> None:
+    file = write(
+        """
+from newsstand.caching import policy
+
+@policy("mine", push="never")
+def mine(e):
+    return 0.0
+"""
+    )
+    with pytest.raises(BadInput, match="push is 'never', not one of ignore, by-value"):
+        file.load()

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast, get_args
 
-from newsstand.errors import UnknownPolicy
+from newsstand.errors import BadInput, UnknownPolicy
 
 if TYPE_CHECKING:
     from newsstand.caching.page_cache import PageCache
@@ -119,6 +119,10 @@ def policy(
     over entries that score strictly lower), or "always" make room for it. `inflates`: every eviction sets
     `e.inflation` to the score that left. `rescores`: a hit scores the entry anew.
     """
+
+    for word, chosen, known in (("push", push, get_args(OnPush)), ("miss", miss, get_args(OnMiss))):
+        if chosen not in known:
+            raise BadInput(f"policy '{name}': {word} is '{chosen}', not one of {', '.join(known)}")
 
     def register(score: Score) -> Score:
         title = (score.__doc__ or name).strip().splitlines()[0]

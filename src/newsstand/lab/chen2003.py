@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -71,6 +73,12 @@ class Experiment:
         )
     )
 
+    @property
+    def digest(self) -> str:
+        """What results of other sweeps, or of another version, do not share."""
+        text = f"{metadata.version('newsstand')} {self.sweeps}"
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
     def parts(self) -> Iterable[tuple[TraceName, int]]:
         return ((trace, seed) for seed in self.seeds for trace in TRACES)
 
@@ -117,7 +125,7 @@ def run_experiment(
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for trace, seed in experiment.parts():
-        file = folder / f"{trace}-{seed}-{experiment.requests}-{experiment.proxies}.json"
+        file = folder / f"{trace}-{seed}-{experiment.requests}-{experiment.proxies}-{experiment.digest}.json"
         files.append(file)
         if file.exists():
             tell(f"{trace}, seed {seed}: done before")
