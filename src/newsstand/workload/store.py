@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,7 +82,27 @@ def write_table(table: DataFrame, path: Path) -> None:
     for extra in [*path.glob("_SUCCESS"), *path.glob(".*.crc")]:
         extra.unlink()
     for number, file in enumerate(sorted(path.glob("part-*.parquet"))):
+        _order_encodings(file, table.columns)
         file.replace(path / f"part-{number:05d}.parquet")
+
+
+def _order_encodings(file: Path, columns: list[str]) -> None:
+    """Put the encodings that a footer lists for each column in order, so that the same rows are the same bytes.
+
+    Java lists them by the addresses of objects, which differ from process to process.
+    """
+    with file.open("r+b") as parquet:
+        parquet.seek(-8, os.SEEK_END)
+        length = int.from_bytes(parquet.read(4), "little")
+        start = parquet.seek(-8 - length, os.SEEK_END)
+        footer = parquet.read(length)
+        for column in columns:
+            # In Thrift's compact protocol: a list of 32-bit integers, then a list of texts, the column's path.
+            path = re.escape(bytes([len(column)]) + column.encode())
+            encodings = rb"\x19[\x15\x25\x35\x45\x55\x65]([\x00-\x12]{1,6})\x19\x18" + path
+            for listed in re.finditer(encodings, footer):
+                parquet.seek(start + listed.start(1))
+                parquet.write(bytes(sorted(listed[1])))
 
 
 def write_requests(requests: DataFrame, path: Path, shards: int, shard: str | None = None) -> None:
