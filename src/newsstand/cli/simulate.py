@@ -70,7 +70,6 @@ def simulate(
         from newsstand.lab.figures import draw_capacities, require_drawable
 
         require_drawable(figure)
-    source_format = format_of(trace, source_format)
     files = [PolicyFile.read(path) for path in policy_file or ()]
     for file in files:
         file.load()
@@ -78,6 +77,7 @@ def simulate(
     capacities = list(dict.fromkeys(capacity or ["0.01", "0.05", "0.1"]))
     betas = list(dict.fromkeys(beta or [2.0]))
     wanted, job = plan(names, capacities, betas, files, per_proxy=per_proxy, hourly=hourly)
+    source_format = format_of(trace, source_format)
     session = open_session(master, conf or (), "newsstand simulate", brief=is_small(trace))
     with session as spark, progress(spark, "replaying"):
         read = read_source(spark, trace, source_format, strict=strict)
