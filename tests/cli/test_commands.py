@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 
 from newsstand.caching import POLICIES
 from newsstand.cli.argv import MANY, ONE, spread
 from newsstand.cli.main import app, run
 from newsstand.errors import BadOption
+from newsstand.workload.chen2003 import News
+from newsstand.workload.generate import generate
 
 ROOT = Path(__file__).parents[2]
 VECTOR = ROOT / "tests" / "vectors" / "chen2003" / "d-large"
@@ -189,12 +192,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     Path("a-file").touch()
     (tmp_path / "mine" / "work").mkdir(parents=True)
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "requests.csv").touch()
     assert run(command.split()) == 2
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
     assert line.startswith(f"newsstand: {told}")
     assert printed.out == ""
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-file", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-file", "mine", "trace"]
 
 
 @pytest.mark.parametrize("command", ["policies", "policies --json", f"policies --policy-file {EXAMPLE} --json"])
@@ -249,8 +254,13 @@ WHOLE = {
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    folder = tmp_path_factory.mktemp("commands")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands are given."""
+    return tmp_path_factory.mktemp("commands")
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder: Path) -> dict[str, Outcome]:
     shutil.copytree(VECTOR, folder / "trace")
     shutil.copytree(VECTOR, folder / "broken")
     with (folder / "broken" / "requests.csv").open("a") as requests:
@@ -319,6 +329,17 @@ def test_a_generated_trace_is_told_and_replaced_by_force(outcomes: dict[str, Out
     told = outcomes["generate"].json()
     assert (told["out"], told["publications"], told["requests"]) == ("made", 40, 300)
     assert outcomes["generate again"].out.startswith("made: 30 publications, 200 requests, ")
+
+
+def test_a_trace_is_the_same_bytes_in_another_process(
+    spark: SparkSession, outcomes: dict[str, Outcome], folder: Path, tmp_path: Path
+) -> None:
+    assert outcomes["generate again"].code == 0
+    generate(spark, News(requests=200, proxies=2, pages=30), tmp_path / "made")
+    files = sorted(file.relative_to(tmp_path) for file in tmp_path.rglob("*.parquet"))
+    assert files == sorted(file.relative_to(folder) for file in (folder / "made").rglob("*") if file.is_file())
+    for file in files:
+        assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
 
 
 def test_an_imported_trace_comes_to_the_same(outcomes: dict[str, Outcome]) -> None:
