@@ -279,7 +279,8 @@ def test_an_experiment_goes_on_where_it_stopped(spark: SparkSession, tmp_path: P
     first = run_experiment(spark, TINY, tmp_path, told.append)
     assert told == ["news, seed 1", "alternative, seed 1"]
     files = {file: file.stat().st_mtime_ns for file in tmp_path.iterdir()}
-    assert sorted(file.name for file in files) == ["alternative-1-3000-10.json", "news-1-3000-10.json"]
+    names = [f"{trace}-1-3000-10-{TINY.digest}.json" for trace in ("alternative", "news")]
+    assert sorted(file.name for file in files) == names
 
     told.clear()
     again = run_experiment(spark, TINY, tmp_path, told.append)
