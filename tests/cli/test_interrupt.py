@@ -36,6 +36,7 @@ def wait_until(true: Callable[[], object], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["while Spark starts", "while requests are drawn"])
 def test_ctrl_c_leaves_one_line_and_nothing_else(tmp_path: Path, moment: str) -> None:
     mark = uuid.uuid4().hex

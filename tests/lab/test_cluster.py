@@ -38,6 +38,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 VECTOR = "c-ties"
 POLICY_FILE = ROOT / "examples" / "my_policy.py"
 OF_EACH_KIND = ["lru", "sg2", "dc-lap"]
+QUICK_TO_START = "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 NEWS = News(requests=800, proxies=9, pages=60, seed=5)
 
 
@@ -88,7 +89,7 @@ def run(outcomes: Path, *commands: str) -> list[str]:
     """What each command prints, in silence otherwise."""
     subprocess.run(
         [sys.executable, ROOT / "tests" / "cli" / "batch.py", outcomes],
-        input=json.dumps([command.split() for command in commands]),
+        input=json.dumps([[*command.split(), "--conf", QUICK_TO_START] for command in commands]),
         env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")},
         text=True,
         check=True,
