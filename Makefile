@@ -34,7 +34,7 @@ bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies,
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv
-	@$(BIN)/uv pip compile -q --upgrade pyproject.toml --group dev --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile -q pyproject.toml --group dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate -o requirements.lock
 
 clean:  ## remove what make made

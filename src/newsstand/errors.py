@@ -2,10 +2,16 @@
 
 NewsstandError
 ├── BadInput            what the user gave is wrong: one line that names the place; exit code 2
+│   ├── BadApp          newsstand.toml, or an object created while it runs, is malformed or contradicts another
+│   ├── BadQuery        the body of a channel is not one query over datasets, or Spark cannot analyse it
+│   ├── BadValues       the values of a subscription do not fit the parameters of its channel
+│   ├── NotFound        no dataset, channel, broker, subscription or page of that name
 │   ├── BadTrace        a table of a trace is missing, malformed or contradicts another
 │   ├── BadOption       an option's value is out of range
 │   ├── BadPolicyFile   a user's own policy cannot be loaded, compiled or scored
 │   └── UnknownPolicy   no policy of that name
+├── Busy                more is coming in than goes out: try again after a while
+├── NoRoom              the disk is full: nothing was added, and what was accepted before is intact
 └── NoJava              Spark needs a Java runtime and none was found
 """
 
@@ -16,6 +22,22 @@ class NewsstandError(Exception):
 
 class BadInput(NewsstandError):
     """The user's input is wrong."""
+
+
+class BadApp(BadInput):
+    """newsstand.toml, or an object created while the cluster runs, is malformed or contradicts another."""
+
+
+class BadQuery(BadInput):
+    """The body of a channel is not one query over datasets, or Spark cannot analyse it."""
+
+
+class BadValues(BadInput):
+    """The values of a subscription do not fit the parameters of its channel."""
+
+
+class NotFound(BadInput):
+    """Nothing has that name."""
 
 
 class BadTrace(BadInput):
@@ -32,6 +54,18 @@ class BadPolicyFile(BadInput):
 
 class UnknownPolicy(BadInput):
     """No policy has that name."""
+
+
+class Busy(NewsstandError):
+    """More is coming in than goes out; `after_s` is when to try again."""
+
+    def __init__(self, message: str, after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class NoRoom(NewsstandError):
+    """The disk is full: nothing was added, and what was accepted before is intact."""
 
 
 class NoJava(NewsstandError):

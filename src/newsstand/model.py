@@ -1,0 +1,132 @@
+"""The nouns of the platform, frozen and typed.
+
+A publisher adds *publications* to a *dataset*. A *channel* is a query with parameters over datasets. A broker's
+*subscription* is a channel with values for its parameters. Equal (channel, values) share one *stream* of *results*,
+numbered 1, 2, 3 … without holes (Uddin & Venkatasubramanian 2018, section III).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Scalar = str | int | float | bool
+"""What a parameter can be given."""
+
+Values = tuple[Scalar, ...]
+"""The values of a channel's parameters, in the order in which it declares them."""
+
+SCALARS = ("string", "integer", "double", "boolean", "timestamp")
+"""The types of a field; a parameter may have any of them but `timestamp`. A field may also be `array<…>` of one."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a dataset's records."""
+
+    name: str
+    type: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Records of one shape: publications one after another, or the latest record for each value of `key`."""
+
+    name: str
+    fields: tuple[Field, ...]
+    key: str | None = None
+
+    @property
+    def keyed(self) -> bool:
+        return self.key is not None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of content that a publication carries, or that its origin keeps at `url`."""
+
+    id: str
+    size: int
+    type: str = "application/octet-stream"
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a channel."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long a channel's results are kept: the newest `count` of each stream, none older than `age_s`."""
+
+    age_s: float | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A query over datasets with `:parameter` markers, executed over and over on what is new in one of them."""
+
+    name: str
+    query: str
+    new: str
+    """The dataset of which an execution sees the publications since the last one."""
+    parameters: tuple[Parameter, ...] = ()
+    period_s: float | None = None
+    """Seconds between executions of a repetitive channel; None if it is continuous."""
+    push: bool = False
+    """Whether notifications carry the results themselves, and not only the positions of their streams."""
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """An edge broker that the cluster notifies at `callback`, in requests signed with `secret`."""
+
+    name: str
+    callback: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A broker's subscription: its stream, and how many subscribers of the broker's stand behind it."""
+
+    id: str
+    channel: str
+    values: Values
+    broker: str
+    stream: int
+    frontends: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result: its number in its stream, when it was produced, and what the channel's query said, as JSON."""
+
+    position: int
+    at_ms: int
+    payload: str
+    publication: int | None = None
+    """The publication of the channel's new dataset that it comes from; None if it is made from several."""
+    page: Page | None = None
+
+
+def canonical(values: Sequence[Scalar]) -> str:
+    """One text for equal values."""
+    return json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))
+
+
+def subscription_id(channel: str, values: Sequence[Scalar], broker: str) -> str:
+    """The id of a subscription: the same for the same (channel, values, broker), always and everywhere."""
+    text = json.dumps([channel, canonical(values), broker], ensure_ascii=False)
+    digest = hashlib.blake2b(text.encode(), digest_size=15).digest()
+    return base64.b32encode(digest).decode().lower()
