@@ -1,7 +1,7 @@
 """The nouns of the platform, frozen and typed.
 
 A publisher adds *publications* to a *dataset*. A *channel* is a query with parameters over datasets. A broker's
-*subscription* is a channel with values for its parameters. Equal (channel, values) share one *stream* of *results*,
+*subscription* is a channel with values for its parameters. Equal (channel, values) share a *stream* of *results*,
 numbered 1, 2, 3 … without holes (Uddin & Venkatasubramanian 2018, section III).
 """
 
@@ -20,7 +20,7 @@ Values = tuple[Scalar, ...]
 """The values of a channel's parameters, in the order in which it declares them."""
 
 SCALARS = ("string", "integer", "double", "boolean", "timestamp")
-"""The types of a field; a parameter may have any of them but `timestamp`. A field may also be `array<…>` of one."""
+"""The types of a field, which may also be `array<…>` of one; a parameter may have any but `timestamp`."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ The contract, in three sentences. What `append` has returned for is durable: it 
 An append is whole: after a crash all of its records are there or none is. Numbers have no holes and are never
 given twice. `log_files` keeps the log in files; `log_kafka` in Kafka, a topic of one partition for each dataset.
 
-A record is one line of JSON without the fields that start with an underscore. The log adds `_at`, when it was
-accepted (Unix milliseconds), and, where the publication has one, `_page`, its page. `_seq`, the number, is known to
-whoever reads.
+A record is one line of JSON; besides its fields it may have `_page`, the page that it carries. The log adds `_at`,
+when it was accepted (Unix milliseconds). `_seq`, the number, is known to whoever reads.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class Log(ABC):
     def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
         """Add records, one JSON object each; return when they are durable.
 
-        `key` is an idempotency key: of several appends to a dataset with one key only the first adds anything, and the
-        others are answered as it was, also after a restart (at least for the last 100,000 keys).
+        `key` is an idempotency key: of several appends to a dataset with one key only the first adds anything, and
+        the others are answered as it was, also after a restart (at least for the last 100,000 keys).
         Raise `NoRoom` if the disk is full: nothing was added, and what was accepted before is intact.
         """
 
@@ -64,7 +63,7 @@ class Log(ABC):
 
     @abstractmethod
     def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
-        """The same records as a DataFrame of the dataset's fields with `_seq`, `_at` and `_page` (see `records`)."""
+        """The same records as a DataFrame of the dataset's fields with `_seq`, `_at` and `_page`."""
 
     @abstractmethod
     def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:

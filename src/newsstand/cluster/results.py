@@ -2,8 +2,8 @@
 
 The contract. A stream is what equal (channel, values) share; its results are numbered 1, 2, 3 … without holes, in
 the order of the publications that they come from, with times that never go back. An execution is stored whole,
-together with the channel's position in its dataset, in one transaction: a second attempt at it changes nothing, and
-a crash leaves it either stored or not begun. In the same transaction every broker with a subscription to a stream
+together with the channel's position in its dataset, in one transaction: a second attempt changes nothing, and a
+crash leaves it either stored or not begun. In the same transaction every broker with a subscription to a stream
 that moved gets one entry of its outbox. `results_sqlite` is the default; to `results_postgres` the executors write
 in parallel. One suite tests both.
 """
@@ -178,7 +178,7 @@ class Results(ABC):
 
     @abstractmethod
     def head(self, stream: int) -> tuple[int, int]:
-        """The positions of a stream's earliest result that is left and of its newest; (1, 0) if it has none yet."""
+        """The positions of the earliest result that a stream still has and of its newest; (1, 0) if it has none."""
 
     @abstractmethod
     def retain(self, channel: str, retention: Retention, now_ms: int) -> int:
