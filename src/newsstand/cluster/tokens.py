@@ -1,0 +1,140 @@
+"""Bearer tokens: who may do what.
+
+A scope is `admin` (everything), `publish:DATASET`, `broker:NAME` (either may end in `*`, for all) or `read`
+(metrics, definitions, explanations, traces). A token is kept as its SHA-256 only. It holds 256 random bits, so a
+plain digest is as good as a slow one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from newsstand.errors import BadApp, BadOption
+
+SCOPE = re.compile(r"admin|read|(?:publish|broker):(?:\*|[a-z][a-z0-9_-]{0,62})")
+SCOPES = "admin, read, publish:DATASET, publish:*, broker:NAME or broker:*"
+_PREFIX = "newsstand_"
+"""What tokens begin with, so that people and scanners of repositories recognize one."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is kept: a name for the logs, the digest, and what its holder may do."""
+
+    name: str
+    sha256: str = field(repr=False)
+    scopes: frozenset[str]
+
+    def __post_init__(self) -> None:
+        for scope in sorted(self.scopes):
+            if SCOPE.fullmatch(scope) is None:
+                raise BadApp(f"scope '{scope}' is none of {SCOPES}")
+        if not self.scopes:
+            raise BadApp(f"scopes: a token needs at least one of {SCOPES}")
+        if re.fullmatch(r"[0-9a-f]{64}", self.sha256) is None:
+            raise BadApp("sha256: must be 64 hexadecimal digits; `newsstand token` prints them")
+        if re.fullmatch(r"[\w.@ -]{1,63}", self.name) is None:
+            raise BadApp("name: must be 1 to 63 letters, digits, spaces or any of . @ _ -")
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.scopes
+
+    def may(self, action: str, name: str | None = None) -> bool:
+        """Whether the holder may `read`, or `publish` to a dataset, or act as a `broker`, of that name."""
+        wanted = {"admin", action} if name is None else {"admin", f"{action}:*", f"{action}:{name}"}
+        return not wanted.isdisjoint(self.scopes)
+
+    def has_any(self, action: str) -> bool:
+        """Whether the holder may do this for at least one name."""
+        return any(scope == action or scope.startswith(f"{action}:") for scope in self.scopes)
+
+
+class Tokens:
+    """The tokens that a cluster accepts."""
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = tuple(tokens)
+
+    def holder(self, presented: str) -> Token | None:
+        """Whose token this is. The time that it takes does not depend on how much of a guess is right."""
+        digest = digest_of(presented)
+        found = None
+        for token in self._tokens:
+            if hmac.compare_digest(token.sha256, digest):
+                found = token
+        return found
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def new_token(name: str, scopes: Sequence[str], randomness: bytes) -> tuple[str, Token]:
+    """A new token, to be shown once, and what is kept of it; `randomness` is 32 bytes."""
+    text = _PREFIX + randomness.hex()
+    return text, Token(name, digest_of(text), frozenset(scopes))
+
+
+def token_lines(token: Token) -> str:
+    """The lines of newsstand.toml that make a cluster accept a token."""
+    scopes = ", ".join(f'"{scope}"' for scope in sorted(token.scopes))
+    return f'[[tokens]]\nname = "{token.name}"\nsha256 = "{token.sha256}"\nscopes = [{scopes}]\n'
+
+
+def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
+    """The token of a cluster that has none configured, kept in DATA/admin.token; and whether it was made now."""
+    path = admin_token_path(data)
+    text, token = new_token("admin", ["admin"], randomness)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".new")
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, path)  # unlike a rename it never replaces a token that is in use
+            return token, True
+        except FileExistsError:
+            return Token("admin", digest_of(_first_line(path)), frozenset(["admin"])), False
+        finally:
+            unfinished.unlink()
+    except OSError as error:
+        raise BadApp(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def admin_token_path(data: Path) -> Path:
+    """Where a cluster keeps the token that it made for itself."""
+    return data / "admin.token"
+
+
+def find_token(data: Path | None, token_file: Path | None, environment: str | None) -> str:
+    """The token that a command presents: of `--token-file`, NEWSSTAND_TOKEN, or the cluster's own on this machine."""
+    if token_file is not None:
+        return _first_line(token_file, "--token-file ")
+    if environment:
+        return environment.strip()
+    if data is not None and admin_token_path(data).exists():
+        return _first_line(admin_token_path(data))
+    where = f", and there is no {admin_token_path(data)}" if data is not None else ""
+    raise BadOption(f"no token: pass --token-file FILE or set NEWSSTAND_TOKEN{where}")
+
+
+def _first_line(path: Path, place: str = "") -> str:
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{place}{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    if len(lines) != 1:
+        raise BadOption(f"{place}{path}: must hold one token and nothing else")
+    return lines[0]
