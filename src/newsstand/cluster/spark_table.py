@@ -23,7 +23,7 @@ FEWEST_CHANGES = 20_000
 
 
 class SparkTable(Generic[Item]):
-    """Items by their keys: `load` tells all that there are now, `build` makes a table whose column `key` is the key.
+    """Items by their keys: `load` tells all that there are, `build` makes a table whose column `key` is the key.
 
     A change is in every frame that is asked for after `change` or `remove` has returned.
     """
@@ -63,6 +63,11 @@ class SparkTable(Generic[Item]):
                 self._changed.pop(key, None)
                 self._removed.add(key)
             self._frame = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is certainly nothing in it; known once a frame was asked for."""
+        return self._base is not None and self._rows == 0 and not self._changed
 
     def frame(self) -> DataFrame:
         """The items as they are now."""

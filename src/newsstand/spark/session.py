@@ -1,6 +1,6 @@
 """Spark sessions with defaults that suit one machine, all of them overridable.
 
-A setting is looked for, from weak to strong: the defaults below, the table `[spark]` of the TOML file named by
+A setting is looked for, from weak to strong: the defaults below, those of the caller's kind of work, the table `[spark]` of the TOML file named by
 NEWSSTAND_CONFIG (`newsstand.toml` in the working directory if that is unset), the variable NEWSSTAND_SPARK_CONF
 (`key=value` pairs separated by commas), and what the caller passes (`--conf`, `--master`).
 The master alone may also stand in NEWSSTAND_MASTER.
@@ -52,9 +52,16 @@ def defaults(memory_mib: int, *, brief: bool = False) -> dict[str, str]:
     }
 
 
-def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool = False) -> dict[str, str]:
-    """All settings of a session, the caller's strongest."""
+def settings(
+    master: str | None = None,
+    conf: Sequence[str] = (),
+    *,
+    brief: bool = False,
+    kind: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """All settings of a session, the caller's strongest; `kind` has those that suit this kind of work."""
     chosen = defaults(_memory_mib(), brief=brief)
+    chosen.update(kind or {})
     chosen.update(_configured())
     chosen.update(_pairs(os.environ.get("NEWSSTAND_SPARK_CONF", "").split(","), "NEWSSTAND_SPARK_CONF"))
     if from_environment := os.environ.get("NEWSSTAND_MASTER"):
@@ -73,10 +80,15 @@ def settings(master: str | None = None, conf: Sequence[str] = (), *, brief: bool
 
 @contextmanager
 def open_session(
-    master: str | None = None, conf: Sequence[str] = (), app: str = "newsstand", *, brief: bool = False
+    master: str | None = None,
+    conf: Sequence[str] = (),
+    app: str = "newsstand",
+    *,
+    brief: bool = False,
+    kind: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session for the length of a `with` block; `brief` if little work awaits it."""
-    spark = start({"spark.app.name": app, **settings(master, conf, brief=brief)})
+    spark = start({"spark.app.name": app, **settings(master, conf, brief=brief, kind=kind)})
     try:
         yield spark
     finally:

@@ -1,0 +1,281 @@
+"""When channels are executed: continuous ones as publications arrive, repetitive ones every period.
+
+Continuous channels over one dataset share one Structured Streaming query, whose micro-batches they all see.
+Repetitive channels with one dataset and period share a reading of the log. Periods are measured by the monotonic clock,
+so that a wall clock set back or forth moves nothing.
+
+Spark's checkpoint is scratch: it is begun anew at every start, from the positions that stand with the results. What it
+would remember is known better there, in the transaction that also holds the results (docs/decisions/0011).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.storagelevel import StorageLevel
+
+from newsstand.cluster.executions import Batch, Executions, Running, first_line
+from newsstand.cluster.log import Log
+from newsstand.cluster.results import Results
+from newsstand.model import Dataset
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.05
+"""Seconds between looks at what is due."""
+
+
+class Engine:
+    """Executes the channels that it is given, until it is stopped."""
+
+    def __init__(
+        self, spark: SparkSession, log: Log, results: Results, executions: Executions, scratch: Path, limit: int
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._results = results
+        self._executions = executions
+        self._scratch = scratch
+        self._limit = limit
+        self._channels: dict[str, Running] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._due: dict[tuple[str, float], float] = {}
+        self._chores: list[_Chore] = []
+        self._busy: dict[object, Future[None]] = {}
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="execution")
+        self._timer = threading.Thread(target=self._tick_on, name="engine", daemon=True)
+
+    def every(self, seconds: float, chore: Callable[[], object]) -> None:
+        """Do something beside executions, every so often."""
+        self._chores.append(_Chore(chore, seconds, time.monotonic() + seconds))
+
+    def start(self) -> None:
+        """Begin to execute."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(parents=True)
+        self._timer.start()
+
+    def stop(self) -> None:
+        """Stop; an execution that is under way is either stored whole or not at all."""
+        self._stopping.set()
+        if self._timer.ident is not None:
+            self._timer.join()
+        with self._lock:
+            streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            stream.stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, running: Running) -> None:
+        """Execute a channel from now on, in place of what had its name."""
+        with self._lock:
+            self._channels[running.channel.name] = running
+
+    def leave(self, name: str) -> None:
+        """Execute a channel no more; returns when no execution of it is under way."""
+        with self._lock:
+            running = self._channels.pop(name, None)
+        if running is not None:
+            with running.lock:
+                pass
+
+    def running(self, name: str) -> Running | None:
+        """A channel that is being executed."""
+        return self._channels.get(name)
+
+    def companions(self, name: str) -> list[str]:
+        """The channels that share each reading of the log with this one."""
+        with self._lock:
+            this = self._channels[name].channel
+            return sorted(
+                other.channel.name
+                for other in self._channels.values()
+                if (other.channel.new, other.channel.period_s) == (this.new, this.period_s)
+                and other.channel is not this
+            )
+
+    def problems(self) -> list[str]:
+        """What keeps executions from running at all."""
+        with self._lock:
+            return [f"stream of {name}: {stream.error}" for name, stream in self._streams.items() if stream.error]
+
+    def _tick_on(self) -> None:
+        while not self._stopping.wait(TICK):
+            try:
+                self._tick(time.monotonic())
+            except Exception as error:
+                logger.error("engine: %s", first_line(error))
+
+    def _tick(self, now: float) -> None:
+        with self._lock:
+            channels = list(self._channels.values())
+        self._mind_streams(channels, now)
+        groups: dict[tuple[str, float], list[Running]] = {}
+        for running in channels:
+            if running.failure is not None:
+                if now >= running.failure.retry_at:
+                    self._submit(("again", running.channel.name), self._again, running)
+            elif running.channel.period_s is not None:
+                groups.setdefault((running.channel.new, running.channel.period_s), []).append(running)
+        self._due = {group: self._due.get(group, now + group[1]) for group in groups}
+        for group, members in groups.items():
+            if now >= self._due[group] and self._submit(group, self._together, members):
+                missed = (now - self._due[group]) // group[1]
+                self._due[group] += (missed + 1) * group[1]
+        for chore in self._chores:
+            if now >= chore.due and self._submit(chore, chore.work):
+                chore.due = now + chore.seconds
+
+    def _submit(self, what: object, work: Callable[..., object], *arguments: object) -> bool:
+        """Have it done in another thread, unless the last time is still under way."""
+        doing = self._busy.get(what)
+        if doing is not None and not doing.done():
+            return False
+        self._busy[what] = self._pool.submit(_told, work, *arguments)
+        return True
+
+    def _again(self, running: Running) -> None:
+        self._executions.advance(running, self._log.head(running.channel.new))
+
+    def _together(self, members: list[Running]) -> None:
+        """Execute repetitive channels with one dataset and period on one reading of the log."""
+        dataset = members[0].datasets[members[0].channel.new]
+        through = self._log.head(dataset.name)
+        positions = [self._results.position(running.channel.name) for running in members]
+        behind = [position for position in positions if position is not None and position < through]
+        if not behind:
+            return
+        after = min(behind)
+        if len(behind) == 1 or through - after > self._limit:
+            self._advance(members, through, None)
+            return
+        frame = self._log.frame(self._spark, dataset, after, through)
+        self._advance(members, through, Batch(frame, after, through))
+
+    def _advance(self, members: Iterable[Running], through: int, batch: Batch | None) -> None:
+        shared = batch is not None and sum(1 for _ in members) > 1
+        if batch is not None and shared:
+            batch.frame.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            for running in members:
+                if not self._stopping.is_set() and self._channels.get(running.channel.name) is running:
+                    self._executions.advance(running, through, batch)
+        finally:
+            if batch is not None and shared:
+                batch.frame.unpersist()
+
+    def _continuous(self, dataset: str) -> list[Running]:
+        with self._lock:
+            return [
+                running
+                for running in self._channels.values()
+                if running.channel.new == dataset and running.channel.period_s is None and running.failure is None
+            ]
+
+    def _mind_streams(self, channels: list[Running], now: float) -> None:
+        """Start the streams that continuous channels need, start again those that broke, stop the others."""
+        needed: Mapping[str, Dataset] = {
+            running.channel.new: running.datasets[running.channel.new]
+            for running in channels
+            if running.channel.period_s is None
+        }
+        for name in set(self._streams) - set(needed):
+            self._streams.pop(name).stop()
+        for name, dataset in needed.items():
+            stream = self._streams.get(name)
+            if stream is None or stream.dataset != dataset:
+                if stream is not None:
+                    stream.stop()
+                stream = self._streams[name] = _Stream(dataset)
+            stream.mind(self._begin, now)
+
+    def _begin(self, stream: _Stream) -> StreamingQuery:
+        """A streaming query over a dataset, from the earliest position that one of its channels is at."""
+        name = stream.dataset.name
+        positions = [self._results.position(running.channel.name) for running in self._continuous(name)]
+        known = [position for position in positions if position is not None]
+        after = min(known, default=self._log.head(name))
+        checkpoint = self._scratch / f"{name}-{stream.starts}"
+        source = self._log.stream(self._spark, stream.dataset, after, self._limit)
+        ends = {-1: after}
+
+        def on_batch(frame: DataFrame, batch: int) -> None:
+            ends[batch] = self._log.until(_offset(checkpoint, batch))
+            began = ends.pop(batch - 1, after)
+            self._advance(self._continuous(name), ends[batch], Batch(frame, began, ends[batch]))
+
+        return (
+            source.writeStream.foreachBatch(on_batch)
+            .option("checkpointLocation", str(checkpoint))
+            .queryName(f"newsstand {name}")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+
+class _Stream:
+    """The streaming query of one dataset, started again with growing pauses when it breaks."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.starts = 0
+        self.error: str | None = None
+        self._query: StreamingQuery | None = None
+        self._begun = 0.0
+        self._next = 0.0
+        self._failures = 0
+
+    def mind(self, begin: Callable[[_Stream], StreamingQuery], now: float) -> None:
+        if self._query is not None and self._query.isActive:
+            if now > self._begun + 30:
+                self._failures = 0
+                self.error = None
+            return
+        if now < self._next:
+            return
+        if self._query is not None:
+            broken = self._query.exception()
+            self.error = first_line(broken) if broken else "ended"
+            logger.error("stream of %s: %s", self.dataset.name, self.error)
+        self.starts += 1
+        self._failures += 1
+        self._begun = now
+        self._next = now + min(60.0, 2.0 ** min(self._failures, 6))
+        try:
+            self._query = begin(self)
+        except Exception as error:
+            self.error = first_line(error)
+            logger.error("stream of %s: %s", self.dataset.name, self.error)
+
+    def stop(self) -> None:
+        if self._query is not None:
+            self._query.stop()
+
+
+class _Chore:
+    def __init__(self, work: Callable[[], object], seconds: float, due: float) -> None:
+        self.work = work
+        self.seconds = seconds
+        self.due = due
+
+
+def _offset(checkpoint: Path, batch: int) -> str:
+    """The end of a micro-batch, which Spark writes down before it begins: a version, metadata, and one offset."""
+    return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2]
+
+
+def _told(work: Callable[..., object], *arguments: object) -> None:
+    try:
+        work(*arguments)
+    except Exception as error:
+        logger.error("%s: %s", getattr(work, "__name__", work), first_line(error))

@@ -1,0 +1,133 @@
+"""Executions of channels: match what is new with all subscriptions at once, and store what comes out exactly once.
+
+A channel's position in its new dataset is stored together with its results. An execution always begins at that
+position, whatever Spark or a crash has made of earlier attempts, so no publication is left out or matched twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from newsstand.cluster.body import Body
+from newsstand.cluster.log import Log
+from newsstand.cluster.matching import match
+from newsstand.cluster.results import Execution, Results, Stored
+from newsstand.cluster.tables import Tables
+from newsstand.model import Channel, Dataset
+
+MOST_BROADCAST = 200_000
+"""A batch of more publications than this is not sent to every executor whole."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Publications of one dataset that were read already: after < seq <= through."""
+
+    frame: DataFrame
+    after: int
+    through: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a channel does not move on."""
+
+    error: str
+    since_ms: int
+    attempts: int
+    retry_at: float
+    """Seconds of the monotonic clock."""
+
+
+@dataclass
+class Running:
+    """A channel that is being executed, again and again."""
+
+    channel: Channel
+    body: Body
+    datasets: Mapping[str, Dataset]
+    """The datasets that its body reads."""
+    failure: Failure | None = None
+    seconds: float = 0.0
+    """How long its last execution took."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Executions:
+    """Executes channels, one execution of a channel at a time. Methods may be called from several threads."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: Log,
+        results: Results,
+        tables: Tables,
+        now_ms: Callable[[], int],
+        stored: Callable[[Running, Execution, Stored], None],
+        limit: int,
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._results = results
+        self._tables = tables
+        self._now_ms = now_ms
+        self._stored = stored
+        self._limit = limit
+
+    def advance(self, running: Running, through: int, batch: Batch | None = None) -> None:
+        """Execute a channel on all publications up to `through` that it has not seen, in slices if they are many.
+
+        A failure is kept in `running` and tried again later; it never reaches the caller, nor other channels.
+        """
+        with running.lock:
+            try:
+                while True:
+                    position = self._results.position(running.channel.name)
+                    if position is None or position >= through:
+                        break
+                    until = through if batch and batch.after <= position else min(through, position + self._limit)
+                    self._execute(running, position, until, batch)
+                running.failure = None
+            except Exception as error:
+                running.failure = self._failed(running.failure, error)
+
+    def _execute(self, running: Running, after: int, through: int, batch: Batch | None) -> None:
+        channel = running.channel
+        began = time.monotonic()
+        values = self._tables.values(channel)
+        wanted = values.frame()
+        matched = None
+        if not values.empty:
+            dataset = running.datasets[channel.new]
+            new = self._new(dataset, after, through, batch)
+            stored = {name: self._tables.stored(running.datasets[name]) for name in running.body.stored}
+            matched = match(running.body, new, stored, wanted, broadcast_new=through - after <= MOST_BROADCAST)
+        execution = Execution(channel.name, channel.new, after, through, self._now_ms())
+        done = self._results.store(execution, matched)
+        running.seconds = time.monotonic() - began
+        self._stored(running, execution, done)
+
+    def _new(self, dataset: Dataset, after: int, through: int, batch: Batch | None) -> DataFrame:
+        if batch is None or after < batch.after:
+            return self._log.frame(self._spark, dataset, after, through)
+        if after == batch.after:
+            return batch.frame
+        return batch.frame.where(col("_seq") > after)
+
+    def _failed(self, before: Failure | None, error: Exception) -> Failure:
+        attempts = before.attempts + 1 if before else 1
+        pause = min(60.0, 2.0 ** min(attempts, 6) / 2)
+        since = before.since_ms if before else self._now_ms()
+        return Failure(first_line(error), since, attempts, time.monotonic() + pause)
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark's says, without the trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

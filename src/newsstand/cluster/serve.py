@@ -1,0 +1,123 @@
+"""The process of a data cluster: Spark, the log, the results and the HTTP API, from start to stop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import uvicorn
+from pyspark.sql import SparkSession
+
+from newsstand.cluster.api import create_api
+from newsstand.cluster.app_folder import App
+from newsstand.cluster.data_cluster import DataCluster
+from newsstand.cluster.log import Log
+from newsstand.cluster.log_files import FileLog
+from newsstand.cluster.results import Results
+from newsstand.cluster.results_sqlite import SqliteResults
+from newsstand.cluster.spark_settings import cluster_settings
+from newsstand.cluster.tokens import load_tokens
+from newsstand.errors import BadOption, NewsstandError, NoRoom
+from newsstand.spark import open_session
+
+ADDRESS = "address"
+"""The file in the data folder that tells where the cluster listens, for commands on the same machine."""
+
+
+def wall_clock_ms() -> int:
+    """Unix milliseconds. NEWSSTAND_CLOCK_OFFSET_MS moves them, to try what a wrong clock does."""
+    return time.time_ns() // 1_000_000 + int(os.environ.get("NEWSSTAND_CLOCK_OFFSET_MS", "0"))
+
+
+def serve(
+    app: App,
+    *,
+    data: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    master: str | None = None,
+    conf: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+) -> None:
+    """Run a data cluster until SIGTERM or Ctrl-C; then answer what was begun and stop."""
+    folder = (data or app.data).absolute()
+    with ExitStack() as stack:
+        listening = stack.enter_context(_listening(host or app.cluster.host, app.cluster.port if port is None else port))
+        cluster = stack.enter_context(open_cluster(app, folder, master, conf))
+        tokens = load_tokens(app, folder, say)
+        stack.enter_context(_running(cluster))
+        api = create_api(cluster, tokens, app.cluster)
+        server = uvicorn.Server(
+            uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=10, lifespan="on")
+        )
+        bound_host, bound_port = listening.getsockname()[:2]
+        url = f"http://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}"
+        (folder / ADDRESS).write_text(url + "\n")
+        stack.callback((folder / ADDRESS).unlink, missing_ok=True)
+        say(f"newsstand: data cluster of {app.folder} on {url}")
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def open_cluster(app: App, folder: Path, master: str | None = None, conf: Sequence[str] = ()) -> Iterator[DataCluster]:
+    """A data cluster over a data folder, not yet started, for the length of a `with` block."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"data folder {folder}: cannot be made ({error.strerror})") from error
+    with ExitStack() as stack:
+        log = open_log(app, folder)
+        stack.callback(log.close)
+        spark = stack.enter_context(
+            open_session(master, conf, f"newsstand {app.folder.name}", kind=cluster_settings(app.spark))
+        )
+        results = open_results(app, folder)
+        stack.callback(results.close)
+        yield DataCluster(app, spark, log, results, folder, wall_clock_ms)
+
+
+def open_log(app: App, folder: Path) -> Log:
+    """The ingest log that an app is configured to have."""
+    if app.cluster.log is None:
+        return FileLog(folder / "log")
+    from newsstand.cluster.log_kafka import KafkaLog
+
+    return KafkaLog(app.cluster.log.servers, app.cluster.log.prefix)
+
+
+def open_results(app: App, folder: Path) -> Results:
+    """The result store that an app is configured to have."""
+    if app.cluster.results == "sqlite":
+        return SqliteResults(folder / "results.sqlite")
+    from newsstand.cluster.results_postgres import PostgresResults
+
+    return PostgresResults(app.cluster.results)
+
+
+@contextmanager
+def _running(cluster: DataCluster) -> Iterator[None]:
+    cluster.start()
+    try:
+        yield
+    finally:
+        cluster.stop()
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens, taken before anything slow begins."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise BadOption(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        yield listening
+
+
+__all__ = ["NewsstandError", "NoRoom", "SparkSession", "open_cluster", "serve"]

@@ -1,0 +1,31 @@
+"""Settings of Spark that suit a data cluster: many small executions, and now and then a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_LOCAL_FILES = {
+    # Hadoop otherwise starts processes (chmod, readlink) for every file of a checkpoint, which doubles a micro-batch.
+    # What these weaken, recovery from a checkpoint, is not used: positions stand with the results.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+
+
+def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
+    """Settings for executing channels, with those that an app configures on top."""
+    return {
+        "spark.master": "local[*,4]",  # a task that fails is tried again, as on a real cluster
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "20ms",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.sql.runSQLOnFiles": "false",  # a channel's query reads datasets and nothing else
+        "spark.scheduler.mode": "FAIR",  # a long execution does not hold up a short one
+        **_LOCAL_FILES,
+        **configured,
+    }

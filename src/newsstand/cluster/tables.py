@@ -1,0 +1,115 @@
+"""What executions read besides new publications: the values that are subscribed to, and stored records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from newsstand.cluster.keyed import KeyedRecords, Latest
+from newsstand.cluster.log import Log
+from newsstand.cluster.records import arrow_schema, line_table
+from newsstand.cluster.results import Results
+from newsstand.cluster.spark_table import SparkTable
+from newsstand.model import Channel, Dataset, Field, Values
+
+Wanted = tuple[int, Values]
+"""A stream and the values that it stands for."""
+
+
+class Tables:
+    """The tables that all executions share. Methods may be called from several threads."""
+
+    def __init__(self, spark: SparkSession, log: Log, keyed: KeyedRecords, results: Results) -> None:
+        self._spark = spark
+        self._log = log
+        self._keyed = keyed
+        self._results = results
+        self._partitions = spark.sparkContext.defaultParallelism
+        self._values: dict[str, SparkTable[Wanted]] = {}
+        self._latest: dict[str, SparkTable[Latest]] = {}
+        self._lock = threading.Lock()
+
+    def values(self, channel: Channel) -> SparkTable[Wanted]:
+        """The streams of a channel that somebody subscribes to: `stream`, and `p_<name>` for each parameter."""
+        with self._lock:
+            table = self._values.get(channel.name)
+            if table is None:
+                table = SparkTable(
+                    self._spark,
+                    "stream",
+                    lambda: {
+                        stream: (stream, values) for stream, values in self._results.active_streams(channel.name)
+                    },
+                    lambda wanted: values_table(channel, wanted),
+                    self._partitions,
+                )
+                self._values[channel.name] = table
+            return table
+
+    def subscriptions_changed(self, channel: Channel, streams: Iterable[int]) -> None:
+        """Some of these streams may have got their first subscription, or lost their last."""
+        touched = list(dict.fromkeys(streams))
+        active = {
+            stream: (stream, values) for stream, values in self._results.active_streams(channel.name, touched)
+        }
+        table = self.values(channel)
+        table.change(active)
+        table.remove(stream for stream in touched if stream not in active)
+
+    def stored(self, dataset: Dataset) -> DataFrame:
+        """What is stored of a dataset now: its latest record per key, or all that was ever published to it."""
+        if not dataset.keyed:
+            return self._log.frame(self._spark, dataset, 0, self._log.head(dataset.name))
+        self.catch_up(dataset)
+        return self._latest_of(dataset).frame()
+
+    def catch_up(self, dataset: Dataset) -> None:
+        """Apply what was published to a keyed dataset since the last time."""
+        self._keyed.catch_up(dataset, self._latest_of(dataset).change)
+
+    def forget_channel(self, name: str) -> None:
+        """A channel was changed or dropped."""
+        with self._lock:
+            table = self._values.pop(name, None)
+        if table is not None:
+            table.close()
+
+    def forget_dataset(self, name: str) -> None:
+        """A dataset was changed or dropped."""
+        with self._lock:
+            table = self._latest.pop(name, None)
+        if table is not None:
+            table.close()
+
+    def _latest_of(self, dataset: Dataset) -> SparkTable[Latest]:
+        with self._lock:
+            table = self._latest.get(dataset.name)
+            if table is None:
+                table = SparkTable(
+                    self._spark,
+                    str(dataset.key),
+                    lambda: self._keyed.all(dataset),
+                    lambda latest: records_table(dataset, latest),
+                    self._partitions,
+                )
+                self._latest[dataset.name] = table
+            return table
+
+
+def values_table(channel: Channel, wanted: Iterable[Wanted]) -> pa.Table:
+    """Streams and their values, as a channel's body is joined with them."""
+    rows = list(wanted)
+    shape = Dataset(channel.name, tuple(Field(f"p_{one.name}", one.type) for one in channel.parameters))
+    schema = pa.schema([("stream", pa.int64()), *list(arrow_schema(shape))[: len(channel.parameters)]])
+    columns = [pa.array([stream for stream, _ in rows], pa.int64())]
+    for index, column in enumerate(list(schema)[1:]):
+        columns.append(pa.array([values[index] for _, values in rows], column.type))
+    return pa.table(columns, schema=schema)
+
+
+def records_table(dataset: Dataset, latest: Iterable[Latest]) -> pa.Table:
+    """Records of a log as a table."""
+    return line_table(b"".join(line + b"\n" for _, _, line in latest), dataset)
