@@ -119,7 +119,7 @@ def admin_token_path(data: Path) -> Path:
 
 
 def find_token(data: Path | None, token_file: Path | None, environment: str | None) -> str:
-    """The token that a command presents: of `--token-file`, NEWSSTAND_TOKEN, or the cluster's own on this machine."""
+    """A command's token: of `--token-file`, of NEWSSTAND_TOKEN, or the cluster's own on this machine."""
     if token_file is not None:
         return _first_line(token_file, "--token-file ")
     if environment:

@@ -1,0 +1,107 @@
+"""The HTTP API of the data cluster. Its description is at /openapi.json."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import Depends
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+
+from newsstand.cluster.api_brokers import broker_routes, subscription_routes
+from newsstand.cluster.api_definitions import channel_routes, dataset_routes
+from newsstand.cluster.api_desk import Desk, Refused, answer, refusal_of
+from newsstand.cluster.api_log import RequestLog
+from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
+from newsstand.cluster.api_shapes import TOKEN, problems
+from newsstand.cluster.app_folder import ClusterOptions
+from newsstand.cluster.facade import Cluster
+from newsstand.cluster.metrics import CONTENT_TYPE
+from newsstand.cluster.results import Gone
+from newsstand.cluster.tokens import Tokens
+from newsstand.errors import NewsstandError
+
+
+def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> FastAPI:
+    """The API of a cluster, to be served by uvicorn."""
+    desk = Desk(cluster, tokens, options)
+    api = FastAPI(
+        title="Newsstand data cluster",
+        summary="Datasets, channels, brokers' subscriptions, results and pages.",
+        version=metadata.version("newsstand"),
+        docs_url=None,  # these pages would load scripts from other hosts
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    bearer = Depends(HTTPBearer(auto_error=False))  # for the description only: routes ask for tokens themselves
+    for routes in (
+        publish_routes,
+        dataset_routes,
+        channel_routes,
+        broker_routes,
+        subscription_routes,
+        result_routes,
+        page_routes,
+    ):
+        api.include_router(routes(desk), dependencies=[bearer])
+    _add_health(api, desk)
+    api.add_exception_handler(Refused, _refused)
+    api.add_exception_handler(NewsstandError, _refused)
+    api.add_exception_handler(Gone, _refused)
+    api.add_exception_handler(HTTPException, _no_route)
+    api.add_exception_handler(RequestValidationError, _malformed)
+    api.add_middleware(RequestLog, metrics=cluster.metrics)
+    return api
+
+
+def _add_health(api: FastAPI, desk: Desk) -> None:
+    @api.get("/healthz", tags=["health"], response_model=dict[str, str])
+    async def healthz() -> Response:
+        """Whether the process answers."""
+        return answer({"status": "alive"})
+
+    @api.get("/readyz", tags=["health"], response_model=dict[str, object], responses=problems(503))
+    async def readyz() -> Response:
+        """Whether the cluster takes publications and executes channels; what it lacks if not."""
+        lacking = list(await desk.ask(desk.checking, desk.cluster.ready))
+        if lacking:
+            return answer({"error": f"not ready: {'; '.join(lacking)}", "lacking": lacking}, 503)
+        return answer({"status": "ready"})
+
+    @api.get("/metrics", tags=["health"], response_class=Response, responses=problems(*TOKEN))
+    async def metrics(request: Request) -> Response:
+        """All metrics, as Prometheus reads them."""
+        if not desk.options.open_metrics:
+            desk.admit(request, ("read", None))
+        text = await desk.ask(desk.checking, desk.cluster.metrics.text)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    refused = error if isinstance(error, Refused) else None
+    if isinstance(error, NewsstandError | Gone):
+        refused = refusal_of(error)
+    if refused is None:
+        raise error
+    return answer(refused.body, refused.status, refused.headers)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 404:
+        return answer({"error": "there is no such path; /openapi.json lists them all"}, 404)
+    if error.status_code == 405:
+        return answer({"error": f"{request.method} is not for this path"}, 405, dict(error.headers or {}))
+    return answer({"error": str(error.detail)}, error.status_code, dict(error.headers or {}))
+
+
+async def _malformed(_: Request, error: Exception) -> Response:
+    """A path or query parameter that is not of its type or out of its bounds."""
+    if not isinstance(error, RequestValidationError):
+        raise error
+    first = error.errors()[0]
+    place = " ".join(str(part) for part in first["loc"])
+    return answer({"error": f"{place}: {first['msg']}"}, 422)

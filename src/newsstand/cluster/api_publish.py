@@ -1,0 +1,204 @@
+"""Routes of publishers and readers: publications, their traces, results, pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path as File
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, form_of
+from newsstand.cluster.api_shapes import TOKEN, GoneProblem, ReceiptShape, ResultsShape, problems, raw_body
+from newsstand.cluster.facade import Facts
+from newsstand.errors import NotFound
+from newsstand.model import Result
+
+BLOCK = 256 * 1024
+MOST_RESULTS = 10_000
+Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*")
+
+
+def publish_routes(desk: Desk) -> APIRouter:
+    """`/datasets/{dataset}/publications` and what one can ask about one of them."""
+    router = APIRouter(tags=["publications"])
+    record: dict[str, object] = {"type": "object"}
+
+    @router.post(
+        "/datasets/{dataset}/publications",
+        responses={
+            200: {"model": ReceiptShape},
+            422: {"model": ReceiptShape, "description": "Every record was refused."},
+            **problems(*TOKEN, 404, 400, 408, 413, 415, 429, 507),
+        },
+        openapi_extra=raw_body(
+            json={"anyOf": [record, {"type": "array", "items": record}]}, ndjson="one JSON object a line"
+        ),
+    )
+    async def publish(
+        request: Request, dataset: str, idempotency_key: Annotated[str | None, Header()] = None
+    ) -> Response:
+        """Add records to a dataset: one JSON object, an array of them, or NDJSON; durable when answered."""
+        desk.admit(request, ("publish", dataset))
+        form = form_of(request)
+        if idempotency_key is not None and _KEY.fullmatch(idempotency_key) is None:
+            raise Refused(400, "Idempotency-Key: must be 1 to 255 printable ASCII characters without spaces")
+        await desk.ask(desk.looking, desk.cluster.dataset, dataset)  # before a large body is read for nothing
+        async with desk.body(request, desk.options.max_body_bytes) as body:
+            receipt = await desk.ask(desk.publishing, desk.cluster.publish, dataset, body, form, idempotency_key)
+        told: Facts = {
+            "accepted": receipt.accepted,
+            "first": receipt.first,
+            "last": receipt.last,
+            "refused": [{"index": one.index, "reason": one.reason} for one in receipt.refused],
+            "repeated": receipt.repeated,
+        }
+        if receipt.refused and not receipt.accepted:
+            first = receipt.refused[0]
+            told["error"] = (
+                f"all {len(receipt.refused)} records were refused; record {first.index}: {first.reason}"
+            )
+            return answer(told, 422)
+        return answer(told)
+
+    @router.get(
+        "/datasets/{dataset}/publications/{seq}/trace",
+        response_model=dict[str, object],
+        responses=problems(*TOKEN, 404, 422),
+    )
+    async def trace(request: Request, dataset: str, seq: Number) -> Response:
+        """What became of a publication: when accepted, where evaluated, whom it reached, when they were told."""
+        desk.admit(request, ("read", None))
+        return answer(await desk.ask(desk.looking, desk.cluster.trace, dataset, seq))
+
+    return router
+
+
+def result_routes(desk: Desk) -> APIRouter:
+    """`/subscriptions/{subscription}/results`."""
+    router = APIRouter(tags=["results"])
+
+    @router.get(
+        "/subscriptions/{subscription}/results",
+        responses={200: {"model": ResultsShape}, 410: {"model": GoneProblem}, **problems(*TOKEN, 404, 422)},
+    )
+    async def results(
+        request: Request,
+        subscription: str,
+        after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
+        until: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_RESULTS)] = 1000,
+    ) -> Response:
+        """Results with after < position <= until, oldest first, at most `limit`."""
+        holder = desk.admit(request, ("broker", ANY))
+
+        def read() -> Response:
+            # To who may not see it, a subscription does not exist.
+            if not holder.may("broker", desk.cluster.subscription(subscription).broker):
+                raise NotFound(f"no subscription '{subscription}'")
+            found = desk.cluster.results(subscription, after, until, limit)
+            earliest, head = desk.cluster.extent(subscription)
+            return answer({"results": [result_facts(one) for one in found], "head": head, "earliest": earliest})
+
+        return await desk.ask(desk.looking, read)
+
+    return router
+
+
+def result_facts(result: Result) -> Facts:
+    """A result for JSON; its payload is put in as it is, for it is JSON already."""
+    return {
+        "position": result.position,
+        "at_ms": result.at_ms,
+        "payload": msgspec.Raw(result.payload.encode()),
+        "publication": result.publication,
+        "page": asdict(result.page) if result.page else None,
+    }
+
+
+def page_routes(desk: Desk) -> APIRouter:
+    """`/pages/{page}`."""
+    router = APIRouter(tags=["pages"])
+
+    async def page(request: Request, page: str) -> Response:
+        """A page, or a part of it (`Range`). It never changes, so it can be kept for ever."""
+        desk.admit(request, ("broker", ANY), ("read", None))
+        stored = await desk.ask(desk.looking, desk.cluster.page, page)
+        if stored.url is not None:
+            return Response(status_code=307, headers={"Location": stored.url})
+        if stored.path is None:
+            raise NotFound(f"no page '{page}'")
+        tag = f'"{stored.id}"'
+        headers = {
+            "ETag": tag,
+            "Cache-Control": "private, max-age=31536000, immutable",
+            "Accept-Ranges": "bytes",
+            # A page comes from a publisher: a browser must not take it for something of ours to run.
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": "sandbox",
+        }
+        if _names(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+        wanted = request.headers.get("range", "")
+        if request.headers.get("if-range", tag) != tag or request.method == "HEAD":
+            wanted = ""
+        part = byte_range(wanted, stored.size)
+        start, end = part or (0, stored.size)
+        status = 206 if part else 200
+        if part and start >= end:
+            raise Refused(
+                416,
+                f"Range '{wanted}': the page has {stored.size} bytes",
+                {"Content-Range": f"bytes */{stored.size}"},
+            )
+        if part:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{stored.size}"
+        headers["Content-Length"] = str(end - start)
+        if request.method == "HEAD":
+            return Response(status_code=status, headers=headers, media_type=stored.type)
+        return StreamingResponse(_blocks(stored.path, start, end), status, headers, stored.type)
+
+    binary = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    responses = {
+        200: {"description": "The page.", **binary},
+        206: {"description": "A part of it.", **binary},
+        304: {"description": "The caller has it."},
+        307: {"description": "Its origin keeps it, at `Location`."},
+        **problems(*TOKEN, 404, 416),
+    }
+    router.get("/pages/{page}", response_class=Response, responses=responses)(page)
+    router.head("/pages/{page}", include_in_schema=False)(page)
+    return router
+
+
+def byte_range(header: str, size: int) -> tuple[int, int] | None:
+    """The bytes start <= i < end that a Range header asks for, which may be none; None if it is not honoured.
+
+    What is not one plain range of bytes is answered with the whole (RFC 9110, section 14.2).
+    """
+    asked = _RANGE.fullmatch(header)
+    if asked is None or asked[1] == asked[2] == "":
+        return None
+    if asked[1] == "":
+        return max(0, size - int(asked[2])), size
+    start, end = int(asked[1]), int(asked[2]) + 1 if asked[2] else size
+    return None if asked[2] and end <= start else (start, min(size, end))
+
+
+def _names(header: str, tag: str) -> bool:
+    """Whether If-None-Match names this tag."""
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in header.split(","))
+
+
+def _blocks(path: File, start: int, end: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        file.seek(start)
+        while start < end and (block := file.read(min(BLOCK, end - start))):
+            start += len(block)
+            yield block

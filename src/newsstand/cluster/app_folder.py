@@ -1,0 +1,283 @@
+"""The app folder: what `newsstand.toml` declares, read and checked as a whole.
+
+    [datasets.NAME]   the shapes of records (see `records`)
+    [channels.NAME]   queries over datasets (see `body`)
+    [defaults]        what a channel has if it does not say otherwise: retention, delivery
+    [[tokens]]        name, sha256, scopes (see `tokens`)
+    [cluster]         where the cluster listens, keeps its data, and its limits: `ClusterOptions`
+    [spark]           settings of Spark (see `newsstand.spark.session`)
+
+All mistakes are found in one pass; each is one line that names the file and the place in it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from newsstand.cluster.body import parse_channel
+from newsstand.cluster.records import parse_dataset
+from newsstand.cluster.tokens import Token
+from newsstand.cluster.units import byte_count, duration_s, whole_number
+from newsstand.errors import BadApp, BadInput
+from newsstand.model import Channel, Dataset
+
+FILE = "newsstand.toml"
+MIB = 2**20
+
+
+class BadAppFile(BadApp):
+    """newsstand.toml has mistakes, one line each; the message is the first and how many more there are."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        more = len(mistakes) - 1
+        super().__init__(mistakes[0] + (f" (and {more} more: `newsstand check` tells all)" if more else ""))
+        self.mistakes = mistakes
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    """The ingest log in Kafka: its servers, and what the topics' names begin with."""
+
+    servers: str
+    prefix: str = "newsstand."
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The table `[cluster]`."""
+
+    host: str = "127.0.0.1"
+    port: int = 8780
+    data: Path = Path("data")
+    """The folder of the log, the results, the pages and the catalog; relative to the app folder."""
+    results: str = field(default="sqlite", repr=False)
+    """`sqlite`, or the URL of a PostgreSQL database, which may hold a password."""
+    log: KafkaLog | None = None
+    """Where the ingest log is, if not in files."""
+    max_body_bytes: int = 16 * MIB
+    max_subscriptions_body_bytes: int = 256 * MIB
+    max_page_bytes: int = MIB
+    max_lag: int = 1_000_000
+    """Publications that a channel may be behind before publishers are told to wait."""
+    max_batch: int = 100_000
+    """Publications that one execution takes at most."""
+    away_after_s: float = 300.0
+    """How long a broker may fail to answer before it is marked away."""
+    body_timeout_s: float = 30.0
+    """How long the next piece of a request's body may take to come."""
+    open_metrics: bool = False
+    """Whether /metrics needs no token."""
+
+
+@dataclass(frozen=True)
+class App:
+    """An app folder that was read and found to be right, as far as that can be known without Spark."""
+
+    folder: Path
+    datasets: dict[str, Dataset]
+    channels: dict[str, Channel]
+    defaults: dict[str, object]
+    tokens: tuple[Token, ...]
+    cluster: ClusterOptions
+    spark: dict[str, str]
+
+    @property
+    def file(self) -> Path:
+        return self.folder / FILE
+
+    @property
+    def data(self) -> Path:
+        """The data folder: as configured, taken from the app folder on."""
+        return self.folder / self.cluster.data
+
+
+def read_app(folder: Path) -> App:
+    """Read `newsstand.toml` of a folder; raise BadAppFile with every mistake in it."""
+    path = folder / FILE
+    if not folder.is_dir():
+        raise BadApp(f"{folder}: no such folder")
+    if not path.is_file():
+        raise BadApp(f"{folder}: has no {FILE}")
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadApp(f"{path}: is not TOML: {error}") from error
+    except OSError as error:
+        raise BadApp(f"{path}: cannot be read ({error.strerror})") from error
+    return _Reading(path).app(document)
+
+
+class _Reading:
+    """One pass over a file, which goes on after a mistake."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.mistakes: list[str] = []
+
+    def app(self, document: Mapping[str, object]) -> App:
+        self.refuse_unknown(document, ("datasets", "channels", "defaults", "tokens", "cluster", "spark"), "")
+        datasets: dict[str, Dataset] = {}
+        for name, table in self.tables(document, "datasets"):
+            with self.noting():
+                datasets[name] = parse_dataset(name, table)
+        defaults = self.table(document, "defaults")
+        self.refuse_unknown(defaults, ("retention", "delivery"), "defaults.")
+        channels: dict[str, Channel] = {}
+        broken = set(self.table(document, "datasets")) - set(datasets)
+        for name, table in self.tables(document, "channels"):
+            try:
+                channels[name] = parse_channel(name, table, datasets, defaults)
+            except BadInput as error:
+                # What is wrong with a dataset is not told again by every channel that reads it.
+                if not any(f"'{dataset}'" in str(error) for dataset in broken):
+                    self.note(str(error))
+        app = App(
+            self.path.parent,
+            datasets,
+            channels,
+            dict(defaults),
+            tuple(self.tokens(document.get("tokens", []))),
+            self.cluster(self.table(document, "cluster")),
+            self.spark(self.table(document, "spark")),
+        )
+        if self.mistakes:
+            raise BadAppFile(self.mistakes)
+        return app
+
+    def tokens(self, listed: object) -> Iterator[Token]:
+        if not isinstance(listed, list):
+            self.note("tokens: must be written as [[tokens]]")
+            return
+        names: set[str] = set()
+        for number, table in enumerate(listed, start=1):
+            place = f"tokens, number {number}"
+            if not isinstance(table, dict):
+                self.note(f"{place}: must be written as [[tokens]]")
+                continue
+            self.refuse_unknown(table, ("name", "sha256", "scopes"), f"{place}: ")
+            name, digest, scopes = table.get("name"), table.get("sha256"), table.get("scopes")
+            if not isinstance(name, str) or not isinstance(digest, str) or not _is_texts(scopes):
+                self.note(f"{place}: needs name and sha256, each a string, and scopes, a list of strings")
+            elif name in names:
+                self.note(f"{place}: the name '{name}' is taken")
+            else:
+                names.add(name)
+                with self.noting(f"{place}: "):
+                    yield Token(name, digest.lower(), frozenset(scopes))
+
+    def cluster(self, table: Mapping[str, object]) -> ClusterOptions:
+        self.refuse_unknown(table, tuple(CLUSTER_KEYS), "cluster.")
+        given: dict[str, object] = {}
+        for key, value in table.items():
+            if key in CLUSTER_KEYS:
+                name, read = CLUSTER_KEYS[key]
+                with self.noting(f"cluster.{key}: "):
+                    given[name] = read(value)
+        return ClusterOptions(**given)  # type: ignore[arg-type]
+
+    def spark(self, table: Mapping[str, object]) -> dict[str, str]:
+        for key, value in table.items():
+            if not key.startswith("spark.") or isinstance(value, dict | list):
+                self.note(f'[spark] {key}: a setting is written as "spark.some.key" = value, in quotes')
+        return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
+
+    def tables(self, document: Mapping[str, object], kind: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+        for name, table in self.table(document, kind).items():
+            if isinstance(table, dict):
+                yield name, table
+            else:
+                self.note(f"{kind}.{name}: must be a table, written as [{kind}.{name}]")
+
+    def table(self, document: Mapping[str, object], name: str) -> Mapping[str, object]:
+        table = document.get(name, {})
+        if isinstance(table, dict):
+            return table
+        self.note(f"{name}: must be a table, written as [{name}]")
+        return {}
+
+    def refuse_unknown(self, table: Mapping[str, object], known: Collection[str], place: str) -> None:
+        for key in table:
+            if key not in known:
+                self.note(f"{place}{key}: {unknown(key, known)}")
+
+    @contextmanager
+    def noting(self, place: str = "") -> Iterator[None]:
+        try:
+            yield
+        except BadInput as error:
+            self.note(f"{place}{error}")
+
+    def note(self, mistake: str) -> None:
+        line = f"{self.path}: {mistake}"
+        if line not in self.mistakes:
+            self.mistakes.append(line)
+
+
+def unknown(word: str, known: Collection[str]) -> str:
+    """What to say of an unknown word: the known one that it resembles, or all of them."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"is not known; did you mean '{close[0]}'?" if close else f"is not known; known: {', '.join(known)}"
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise BadApp("must be a string that is not empty")
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadApp("must be true or false")
+    return value
+
+
+def _port(value: object) -> int:
+    return whole_number(value, 0, 65535)
+
+
+def _count(value: object) -> int:
+    return whole_number(value, 1, 2**53)
+
+
+def _results(value: object) -> str:
+    if value != "sqlite" and urlsplit(_text(value)).scheme not in ("postgresql", "postgres"):
+        raise BadApp('must be "sqlite" or the URL of a database, "postgresql://user@host/name"')
+    return _text(value)
+
+
+def _log(value: object) -> KafkaLog | None:
+    if value == "files":
+        return None
+    if not isinstance(value, dict) or not value.keys() <= {"kafka", "prefix"} or "kafka" not in value:
+        raise BadApp('must be "files" or {kafka = "host:9092", prefix = "newsstand."}')
+    return KafkaLog(_text(value["kafka"]), _text(value.get("prefix", KafkaLog.prefix)))
+
+
+CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
+    "host": ("host", _text),
+    "port": ("port", _port),
+    "data": ("data", lambda value: Path(_text(value))),
+    "results": ("results", _results),
+    "log": ("log", _log),
+    "max_body_bytes": ("max_body_bytes", byte_count),
+    "max_subscriptions_body_bytes": ("max_subscriptions_body_bytes", byte_count),
+    "max_page_bytes": ("max_page_bytes", byte_count),
+    "max_lag": ("max_lag", _count),
+    "max_batch": ("max_batch", _count),
+    "away_after": ("away_after_s", duration_s),
+    "body_timeout": ("body_timeout_s", duration_s),
+    "open_metrics": ("open_metrics", _boolean),
+}
+"""The keys of `[cluster]`: the option that each one sets, and how it is read."""
+
+assert {name for name, _ in CLUSTER_KEYS.values()} == {one.name for one in fields(ClusterOptions)}
