@@ -178,7 +178,7 @@ class Results(ABC):
 
     @abstractmethod
     def head(self, stream: int) -> tuple[int, int]:
-        """The positions of the earliest result that a stream still has and of its newest; (1, 0) if it has none."""
+        """The positions of the earliest result that a stream has and of its newest; (1, 0) if it has none yet."""
 
     @abstractmethod
     def retain(self, channel: str, retention: Retention, now_ms: int) -> int:

@@ -1,0 +1,153 @@
+"""The body of a channel: one SELECT over datasets, checked as a tree, which is also what runs.
+
+`parse_body` needs no Spark. It lets through queries over declared datasets alone: no files, no catalogs, no
+statements but SELECT, no functions that reach outside. Values never become text of the query: a `:parameter` stays a
+marker in the tree until `evaluation` makes it a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from newsstand.cluster.columns import NEW, STORED, Naming, name_columns
+from newsstand.cluster.dialect import read_query
+from newsstand.cluster.functions import DISTANCE, REFUSED
+from newsstand.errors import BadQuery
+from newsstand.model import Channel, Dataset
+
+_REFUSED_NODES: dict[type[exp.Expression], str] = {
+    exp.Into: "INTO",
+    exp.Parameter: "a variable",
+    exp.SessionParameter: "a variable",
+    exp.QueryTransform: "TRANSFORM … USING",
+    exp.TableSample: "TABLESAMPLE",
+    exp.Pivot: "PIVOT",
+    exp.Version: "VERSION or TIMESTAMP AS OF",
+    exp.MatchRecognize: "MATCH_RECOGNIZE",
+    exp.Cluster: "CLUSTER BY",
+    exp.Distribute: "DISTRIBUTE BY",
+    exp.Sort: "SORT BY",
+    exp.Qualify: "QUALIFY",
+    exp.Command: "a command",
+    exp.DDL: "a statement that is no SELECT",
+    exp.DML: "a statement that is no SELECT",
+}
+
+
+@dataclass(frozen=True)
+class Body:
+    """A channel's query that was checked."""
+
+    channel: Channel
+    tree: exp.Query
+    """Datasets are `new.NAME` and `stored.NAME`, markers are placeholders. Not to be changed: copy it."""
+    columns: tuple[str, ...]
+    """The names of what it gives, in order."""
+    stored: frozenset[str]
+    """The datasets of which it reads all stored records."""
+    functions: frozenset[str]
+    """The functions that it calls, in lower case."""
+
+
+def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
+    """Check a channel's query against the datasets; BadQuery is one line that says what and where."""
+    place = f"channels.{channel.name}.query"
+    if channel.new not in datasets:
+        raise BadQuery(f"channels.{channel.name}.new: no dataset '{channel.new}'")
+    tree = read_query(channel.query, place)
+    naming = Naming(datasets, channel.new, place)
+    for hint in list(tree.find_all(exp.Hint)):
+        hint.pop()  # how a query is executed is for the cluster to say
+    _check_nodes(tree, naming)
+    _check_markers(tree, channel, naming)
+    columns = name_columns(tree, naming)
+    _check_columns(columns, place)
+    _check_order(tree, naming)
+    assert columns is not None
+    tables = list(tree.find_all(exp.Table))
+    if not any(table.db == NEW for table in tables):
+        hint = f" outside of '{STORED}.'" if any(table.name == channel.new for table in tables) else ""
+        raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{hint}")
+    stored = frozenset(table.name for table in tables if table.db == STORED)
+    return Body(channel, tree, columns, stored, frozenset(name for _, name in _calls(tree)))
+
+
+def datasets_read(query: str, place: str) -> frozenset[str]:
+    """The names in a query, outside of `stored.`, that may be datasets."""
+    tree = read_query(query, place)
+    return frozenset(table.name.lower() for table in tree.find_all(exp.Table) if not table.db)
+
+
+def _calls(tree: exp.Expression) -> list[tuple[exp.Func, str]]:
+    calls = []
+    for call in tree.find_all(exp.Func):
+        if isinstance(call, exp.Anonymous):
+            calls.append((call, call.name.lower()))
+        elif not isinstance(call, exp.Connector | exp.Binary):
+            calls.append((call, call.sql_name().lower()))
+    return calls
+
+
+def _check_nodes(tree: exp.Expression, naming: Naming) -> None:
+    for node in tree.walk():
+        for refused, name in _REFUSED_NODES.items():
+            if isinstance(node, refused):
+                raise naming.refuse(node, f"{name} cannot stand in a channel's query")
+        if isinstance(node, exp.Table) and (node.args.get("version") or node.args.get("when")):
+            raise naming.refuse(node, "VERSION or TIMESTAMP AS OF cannot stand in a channel's query")
+        if isinstance(node, exp.With) and node.args.get("recursive"):
+            raise naming.refuse(node, "WITH RECURSIVE cannot stand in a channel's query")
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
+            raise naming.refuse(node, "functions are called by their plain names")
+        if isinstance(node, exp.Join) and node.args.get("method"):
+            raise naming.refuse(node, f"{node.args['method']} JOIN: write the condition after ON")
+    for call, name in _calls(tree):
+        if name in REFUSED:
+            raise naming.refuse(call, f"function '{name}' is refused: {REFUSED[name]}")
+        if name == DISTANCE and len(call.expressions) != 4:
+            raise naming.refuse(call, f"{DISTANCE} takes (lat1, lon1, lat2, lon2)")
+
+
+def _check_markers(tree: exp.Expression, channel: Channel, naming: Naming) -> None:
+    declared = [parameter.name for parameter in channel.parameters]
+    used = set()
+    for marker in tree.find_all(exp.Placeholder):
+        if not isinstance(marker.this, str):
+            raise BadQuery(f"{naming.place}: '?' has no name: write :name and declare it in parameters")
+        if marker.this not in declared:
+            known = ", ".join(f":{name}" for name in declared) or "none"
+            raise BadQuery(f"{naming.place}: :{marker.this} is not declared in parameters ({known})")
+        used.add(marker.this)
+    for name in declared:
+        if name not in used:
+            raise BadQuery(f"channels.{channel.name}.parameters.{name}: the query does not use :{name}")
+
+
+def _check_columns(columns: tuple[str, ...] | None, place: str) -> None:
+    if not columns:
+        raise BadQuery(f"{place}: it selects nothing")
+    seen: set[str] = set()
+    for number, column in enumerate(columns, 1):
+        if not column:
+            raise BadQuery(f"{place}: column {number} of SELECT has no name: add AS and a name")
+        if column.lower() in seen:
+            raise BadQuery(f"{place}: two columns are called '{column}': give one another name with AS")
+        if column.startswith("__"):
+            raise BadQuery(f"{place}: column '{column}': names that begin with two underscores are taken")
+        seen.add(column.lower())
+
+
+def _check_order(tree: exp.Query, naming: Naming) -> None:
+    """LIMIT belongs to each stream: outside that is seen to, inside of a query with markers Spark would not."""
+    for query in tree.find_all(exp.Query):
+        limited = query.args.get("limit") or query.args.get("offset")
+        if limited is None:
+            continue
+        amount = limited.expression
+        if not (isinstance(amount, exp.Literal) and amount.is_int):
+            raise naming.refuse(limited, "LIMIT and OFFSET take a whole number")
+        if query is not tree and query.find(exp.Placeholder) is not None:
+            raise naming.refuse(query, "LIMIT in an inner query that uses a parameter: put it at the query's end")

@@ -1,0 +1,76 @@
+"""Spark SQL read into a tree and written again, as close to what stood there as can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+from sqlglot.tokens import TokenType
+
+from newsstand.errors import BadQuery
+
+
+class AsWritten(Spark):
+    """Spark 4's SQL with every function called by the name that was written: none is turned into another."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Two quotes in a string are one quote, as in Spark 4."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
+    class Parser(Spark.Parser):
+        """No function is known by name but those with a syntax of their own, such as CAST."""
+
+        FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+
+
+_FIRST = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.FROM)
+
+
+def read_query(text: str, place: str) -> exp.Query:
+    """The one query that a text holds; BadQuery, with line and column where they are known, otherwise."""
+    if "${" in text:
+        # Spark would put a setting or a variable of its environment here, in strings, too.
+        raise BadQuery(f"{place}: '${{' cannot stand in a query; write concat('$', '{{') if a string needs it")
+    try:
+        tokens = AsWritten().tokenize(text)
+        if tokens and tokens[0].token_type not in _FIRST:
+            raise BadQuery(f"{place}: '{tokens[0].text}': a channel's query is one SELECT")
+        statements = [tree for tree in AsWritten().parser().parse(tokens, text) if tree is not None]
+    except TokenError as error:
+        raise BadQuery(f"{place}: a string, a name or a comment does not end") from error
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
+        near = f" near '{first['highlight']}'" if first.get("highlight") else ""
+        raise BadQuery(f"{place}: {where}{first.get('description', 'not SQL').rstrip('.')}{near}") from error
+    except SqlglotError as error:
+        raise BadQuery(f"{place}: {str(error).splitlines()[0]}") from error
+    if not statements:
+        raise BadQuery(f"{place}: the query is empty")
+    if len(statements) > 1:
+        raise BadQuery(f"{place}: {len(statements)} statements; a channel's query is one SELECT")
+    tree = statements[0]
+    if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery):
+        raise BadQuery(f"{place}: this is no SELECT; a channel's query is one SELECT")
+    written = Counter(token.text for token in tokens if token.token_type in (TokenType.STRING, TokenType.NUMBER))
+    lost = written - Counter(str(literal.this) for literal in tree.find_all(exp.Literal))
+    if lost:
+        raise BadQuery(f"{place}: what stands around {next(iter(lost))!r} was not understood; write it another way")
+    return tree
+
+
+def read_expression(text: str) -> exp.Expression:
+    """The tree of an expression of our own."""
+    tree = AsWritten().parse(f"SELECT {text}")[0]
+    assert isinstance(tree, exp.Select)
+    expression: exp.Expression = tree.expressions[0]
+    return expression.pop()
+
+
+def write_sql(tree: exp.Expression) -> str:
+    """The text of a tree, in one line and without comments."""
+    return tree.sql(dialect=AsWritten, normalize_functions=False, comments=False)

@@ -1,0 +1,141 @@
+"""The ingest log in files: the default. How it lies in its folders is the matter of `log_segments`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from newsstand.cluster.log import Appended, Entry, Log
+from newsstand.cluster.log_segments import Head, chunks, entries, read_head, spans
+from newsstand.cluster.log_source import LogSource, parse_offset, source_options
+from newsstand.cluster.log_writer import Writer
+from newsstand.cluster.records import is_name, line_frame, line_table, spark_schema
+from newsstand.errors import BadInput
+from newsstand.model import Dataset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEGMENT_BYTES = 64 * 2**20
+"""A segment of this size is followed by a new one."""
+REMEMBERED_KEYS = 100_000
+"""So many idempotency keys of each dataset are remembered."""
+SHIPPED = 4 * 2**20
+"""Up to this size a range is read on the driver: Spark would scan whole segments for it."""
+
+
+class FileLog(Log):
+    """The log of all datasets under one folder, a folder for each.
+
+    One process at a time writes; any may read with `read_only`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        remembered_keys: int = REMEMBERED_KEYS,
+        read_only: bool = False,
+    ) -> None:
+        self.folder = folder.absolute()
+        self._segment_bytes = segment_bytes
+        self._remembered_keys = remembered_keys
+        self._read_only = read_only
+        self._writers: dict[str, Writer] = {}
+        self._opening = threading.Lock()
+        self._lock: int | None = None
+        if not read_only:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.folder / ".lock")
+
+    def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
+        """Add records as the contract says; without records, tell where they would have gone."""
+        if key is not None and not (0 < len(key) <= 256 and key.isprintable()):
+            raise BadInput(f"idempotency key {key[:80]!r}: give 1 to 256 printable characters")
+        for line in lines:
+            if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
+                raise ValueError(f"not a JSON object on one line: {line[:80]!r}")
+        return self._writer(dataset).append(lines, at_ms, key)
+
+    def head(self, dataset: str) -> int:
+        head = self._head(dataset)
+        return head.seq if head else 0
+
+    def read(self, dataset: str, after: int, until: int | None = None) -> Iterator[Entry]:
+        head = self._head(dataset)
+        end = until if until is not None else head.seq if head else 0
+        return entries(spans(self._folder(dataset), after, end, head))
+
+    def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
+        head = self._head(dataset.name)
+        found = spans(self._folder(dataset.name), after, until, head)
+        if head is None or sum(span.end - span.begin for span in found) <= SHIPPED:
+            return spark.createDataFrame(line_table(b"".join(chunks(found)), dataset), spark_schema(dataset))
+        lines = spark.read.text([_hadoop_path(span.path) for span in found]).withColumnRenamed("value", "line")
+        # Lines behind the durable end may be half-written, or not there tomorrow.
+        return line_frame(lines, dataset).where(f"_seq > {after} AND _seq <= {min(until, head.seq)}")
+
+    def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:
+        spark.dataSource.register(LogSource)
+        tasks = spark.sparkContext.defaultParallelism
+        options = source_options(self._folder(dataset.name), dataset, after, limit, tasks)
+        return spark.readStream.format(LogSource.name()).options(**options).load()
+
+    def until(self, offset: str) -> int:
+        return parse_offset(offset)
+
+    def close(self) -> None:
+        with self._opening:
+            for writer in self._writers.values():
+                writer.close()
+            self._writers.clear()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def _folder(self, dataset: str) -> Path:
+        if not is_name(dataset):
+            raise BadInput(
+                f"dataset {dataset[:80]!r}: a name is a lower-case letter, then a-z, 0-9 and _, at most 63"
+            )
+        return self.folder / dataset
+
+    def _head(self, dataset: str) -> Head | None:
+        folder = self._folder(dataset)
+        if self._read_only:
+            return read_head(folder)
+        return self._writer(dataset).durable if folder.is_dir() else None
+
+    def _writer(self, dataset: str) -> Writer:
+        folder = self._folder(dataset)
+        with self._opening:
+            if self._lock is None:
+                raise BadInput(f"{self.folder}: the log is {'read-only' if self._read_only else 'closed'}")
+            writer = self._writers.get(dataset)
+            if writer is not None and not writer.there():
+                writer.close()
+                writer = None
+            if writer is None:
+                writer = self._writers[dataset] = Writer(folder, self._segment_bytes, self._remembered_keys)
+            return writer
+
+
+def _locked(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BadInput(f"{path.parent}: another process writes this log; stop it or take another folder") from None
+    return descriptor
+
+
+def _hadoop_path(path: Path) -> str:
+    """A path of the local file system for Spark, which takes some characters for patterns."""
+    return "file:" + re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path))

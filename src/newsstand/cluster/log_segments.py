@@ -1,0 +1,257 @@
+"""How the log of one dataset lies in its folder; what writers, readers and Spark's executors know in common.
+
+Segments are files of lines, named after the number of their first record. A line is the record with its number and
+time in front: `{"_seq":7,"_at":1700000000000,"id":"a"}`. The last line of an append also has `_end`, the number of
+the append's first record, `_sum`, a checksum of its records, and `_key`, its idempotency key if it has one.
+
+The file `head` tells how far the log is durable. Readers never go beyond it, so they see whole appends only. It is
+overwritten in place after each append and not synced: after a power loss it may be behind, and then a writer finds
+the true end by the checksums.
+
+Within a segment a record is found by bisection, since lines carry their numbers: no index, and no state to share.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from newsstand.cluster.log import Entry
+from newsstand.errors import BadInput
+
+CHUNK = 4 * 2**20
+"""About so many bytes of lines are read at a time."""
+
+_NAME = re.compile(r"(\d{20})\.ndjson")
+_LINE = re.compile(
+    rb'\{"_seq":(?P<seq>\d+),"_at":(?P<at>-?\d+)'
+    rb'(?:,"_end":(?P<end>\d+),"_sum":(?P<sum>\d+)(?:,"_key":(?P<key>"(?:[^"\\]|\\.)*"))?)?'
+    rb"(?P<rest>,.*|)\}",
+    re.DOTALL,
+)
+_NUMBER = re.compile(rb'\{"_seq":(\d+),')
+_KEYED = re.compile(rb'\{"_seq":(\d+),"_at":-?\d+,"_end":(\d+),"_sum":\d+,"_key":("(?:[^"\\]|\\.)*")')
+_NEXT_KEYED = re.compile(rb"\n" + _KEYED.pattern)
+_HEAD = re.compile(rb"(\d{20}) (\d{20}) (\d{20}) (\d{10})\n")
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a log is durable: up to record `seq`, which ends before `byte` of the segment `segment`."""
+
+    segment: int
+    byte: int
+    seq: int
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The numbers that an append with an idempotency key got."""
+
+    key: str
+    first: int
+    last: int
+
+
+def segment_path(folder: Path, first: int) -> Path:
+    """The segment whose first record has that number."""
+    return folder / f"{first:020d}.ndjson"
+
+
+def segments(folder: Path) -> list[int]:
+    """The first numbers of all segments, in order; none if there is no folder."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(known[1]) for known in map(_NAME.fullmatch, names) if known)
+
+
+# Head
+
+
+def encode_head(head: Head) -> bytes:
+    """What the file `head` has; always of one length."""
+    text = b"%020d %020d %020d" % (head.segment, head.byte, head.seq)
+    return text + b" %010d\n" % zlib.crc32(text)
+
+
+def read_head(folder: Path) -> Head | None:
+    """How far the log in a folder is durable; None if nobody knows."""
+    for _ in range(100):  # it may be read in the middle of being overwritten
+        try:
+            data = (folder / "head").read_bytes()
+        except FileNotFoundError:
+            return None
+        known = _HEAD.fullmatch(data)
+        if known and int(known[4]) == zlib.crc32(data[:62]):
+            return Head(int(known[1]), int(known[2]), int(known[3]))
+    return None
+
+
+# Writing and checking
+
+
+def encode_append(lines: Sequence[bytes], first: int, at_ms: int, key: str | None) -> bytes:
+    """The bytes of one append: records with what the log adds to them."""
+    at = b',"_at":%d' % at_ms
+    between = at + b","
+    encoded = [
+        b'{"_seq":%d%b%b\n' % (seq, between if len(line) > 2 else at, line[1:])
+        for seq, line in enumerate(lines[:-1], first)
+    ]
+    last = lines[-1]
+    extra = b',"_end":%d,"_sum":%d' % (first, _checksum(lines))
+    if key is not None:
+        extra += b',"_key":' + msgspec.json.encode(key)
+    comma = b"," if len(last) > 2 else b""
+    encoded.append(b'{"_seq":%d%b%b%b%b\n' % (first + len(lines) - 1, at, extra, comma, last[1:]))
+    return b"".join(encoded)
+
+
+def sound_end(data: bytes | mmap.mmap, byte: int, seq: int) -> tuple[int, int]:
+    """How far whole appends go on in a segment after record `seq`, which ends before `byte`: the new two."""
+    records: list[bytes] = []
+    position, number = byte, seq
+    while True:
+        end = data.find(b"\n", position)
+        line = _LINE.fullmatch(data[position:end]) if end >= 0 else None
+        if line is None or int(line["seq"]) != number + 1:
+            return byte, seq
+        records.append(b"{" + line["rest"][1:] + b"}")
+        position, number = end + 1, number + 1
+        if line["end"] is not None:
+            if int(line["end"]) != seq + 1 or int(line["sum"]) != _checksum(records):
+                return byte, seq
+            byte, seq, records = position, number, []
+
+
+def keys_within(path: Path, size: int) -> list[Keyed]:
+    """The idempotency keys in the first `size` bytes of a segment, oldest first."""
+    if size == 0:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
+        found = [*filter(None, [_KEYED.match(data)]), *_NEXT_KEYED.finditer(data)]
+        return [Keyed(msgspec.json.decode(one[3], type=str), int(one[2]), int(one[1])) for one in found]
+
+
+def _checksum(lines: Sequence[bytes]) -> int:
+    return zlib.crc32(b"\n".join(lines))
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Span:
+    """The bytes from `begin` to before `end` of a segment: whole lines."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+def spans(folder: Path, after: int, until: int, head: Head | None) -> list[Span]:
+    """Where the records with after < seq <= until lie, as far as they are durable."""
+    if head is None:
+        return []
+    until = min(until, head.seq)
+    firsts = [first for first in segments(folder) if first <= head.segment]
+    place = max(0, bisect_right(firsts, after + 1) - 1)
+    found = []
+    for first, following in zip(firsts[place:], [*firsts[place + 1 :], head.seq + 1], strict=True):
+        if first > until or after >= until:
+            break
+        path = segment_path(folder, first)
+        with path.open("rb", buffering=0) as file:
+            descriptor = file.fileno()
+            size = head.byte if first == head.segment else os.fstat(descriptor).st_size
+            begin = _find(descriptor, size, after + 1) if first <= after else 0
+            end = _find(descriptor, size, until + 1) if until + 1 < following else size
+        found.append(Span(path, begin, end))
+    return found
+
+
+def chunks(found: Sequence[Span]) -> Iterator[bytes]:
+    """The lines of these spans, many at a time."""
+    for span in found:
+        with span.path.open("rb", buffering=0) as file:
+            yield from _whole_lines(file.fileno(), span.begin, span.end)
+
+
+def entries(found: Sequence[Span]) -> Iterator[Entry]:
+    """The records of these spans one by one, without what only the log needs to know."""
+    for chunk in chunks(found):
+        for line in chunk.split(b"\n")[:-1]:
+            known = _LINE.fullmatch(line)
+            if known is None:
+                raise BadInput(f"the log is damaged at the line {line[:80]!r}; restore its folder from a copy")
+            yield Entry(int(known["seq"]), int(known["at"]), b'{"_at":%b%b}' % (known["at"], known["rest"]))
+
+
+def _whole_lines(descriptor: int, begin: int, end: int) -> Iterator[bytes]:
+    pending: list[bytes] = []
+    while begin < end:
+        data = os.pread(descriptor, min(CHUNK, end - begin), begin)
+        if not data:
+            raise BadInput(f"a segment of the log ends at byte {begin}, before its durable end {end}; restore it")
+        begin += len(data)
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*pending, data[:cut]])
+            pending = []
+        if cut < len(data):
+            pending.append(data[cut:])
+
+
+def _find(descriptor: int, size: int, seq: int) -> int:
+    """Where the line of record `seq` begins in a segment of `size` bytes; `size` if it is not in there."""
+    low, high = 0, size
+    while high - low > 2**15:
+        middle = (low + high) // 2
+        begin = _line_start(descriptor, middle, high)
+        if begin < high and _number(descriptor, begin) <= seq:
+            low = begin
+        else:
+            high = middle
+    skip = seq - _number(descriptor, low) if low < size else 0
+    while skip > 0 and low < size:
+        data = os.pread(descriptor, min(2**15, size - low), low)
+        ends = data.count(b"\n")
+        if ends >= skip or not data:
+            cut = 0
+            for _ in range(skip):
+                cut = data.find(b"\n", cut) + 1
+            return low + cut
+        skip -= ends
+        low += len(data)
+    return low
+
+
+def _line_start(descriptor: int, position: int, limit: int) -> int:
+    """The first beginning of a line at or after `position`; `limit` if there is none before it."""
+    position -= 1  # a line begins after the end of another
+    while position < limit:
+        data = os.pread(descriptor, 2**13, position)
+        end = data.find(b"\n")
+        if end >= 0:
+            return min(limit, position + end + 1)
+        if not data:
+            break
+        position += len(data)
+    return limit
+
+
+def _number(descriptor: int, position: int) -> int:
+    known = _NUMBER.match(os.pread(descriptor, 40, position))
+    if known is None:
+        raise BadInput(f"the log is damaged at byte {position} of a segment; restore its folder from a copy")
+    return int(known[1])
