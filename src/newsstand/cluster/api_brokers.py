@@ -65,7 +65,7 @@ def broker_routes(desk: Desk) -> APIRouter:
         openapi_extra=raw_body(json=msgspec.json.schema(Registration)["$defs"]["Registration"]),
     )
     async def register(request: Request, broker: str) -> Response:
-        """Register a broker, or tell where it is now. The answer that makes it holds the secret of its webhooks."""
+        """Register a broker, or tell where it is now. The answer that makes it holds its webhooks' secret."""
         desk.admit(request, ("broker", broker))
         async with desk.body(request, MOST_BROKER_BYTES) as body:
             registration = decoded(body, Registration)

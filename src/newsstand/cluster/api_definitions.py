@@ -1,4 +1,4 @@
-"""Routes of administrators: datasets and channels, created, looked at, changed and dropped while the cluster runs."""
+"""Routes of administrators: datasets and channels, created, changed and dropped while the cluster runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.model import Channel, Dataset, Scalar
 
 MOST_DEFINITION_BYTES = 2**20
-Facts_ = dict[str, object]
 OnlyNew = Annotated[str | None, Header(alias="If-None-Match", description="`*`: refuse to change what exists")]
 Given = dict[str, Scalar] | list[Scalar]
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a dry run: values, the publications to take, and optionally another definition of the channel."""
+    """The body of a dry run: values, the publications to take, and, if one likes, another definition."""
 
     values: list[Given]
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -48,13 +47,13 @@ def dataset_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["datasets"])
     cluster = desk.cluster
 
-    @router.get("/datasets", response_model=dict[str, list[Facts_]], responses=problems(*TOKEN))
+    @router.get("/datasets", response_model=dict[str, list[Facts]], responses=problems(*TOKEN))
     async def list_datasets(request: Request) -> Response:
         """All datasets."""
         desk.admit(request, ("read", None), ("publish", ANY))
         return answer({"datasets": [dataset_facts(one) for one in await desk.ask(desk.looking, cluster.datasets)]})
 
-    @router.get("/datasets/{dataset}", response_model=Facts_, responses=problems(*TOKEN, 404))
+    @router.get("/datasets/{dataset}", response_model=Facts, responses=problems(*TOKEN, 404))
     async def get_dataset(request: Request, dataset: str) -> Response:
         """One dataset."""
         desk.admit(request, ("read", None), ("publish", dataset))
@@ -62,7 +61,7 @@ def dataset_routes(desk: Desk) -> APIRouter:
 
     @router.put(
         "/datasets/{dataset}",
-        response_model=Facts_,
+        response_model=Facts,
         responses={201: {"description": "It is new."}, **problems(*TOKEN, *BODY, 409, 412, 507)},
         openapi_extra=raw_body(json=TABLE),
     )
@@ -81,7 +80,7 @@ def dataset_routes(desk: Desk) -> APIRouter:
         is_new, made = await desk.ask(desk.looking, put)
         return answer(dataset_facts(made), 201 if is_new else 200)
 
-    @router.delete("/datasets/{dataset}", response_model=Facts_, responses=problems(*TOKEN, 404, 409, 507))
+    @router.delete("/datasets/{dataset}", response_model=Facts, responses=problems(*TOKEN, 404, 409, 507))
     async def drop_dataset(request: Request, dataset: str) -> Response:
         """Drop a dataset that no channel reads."""
         desk.admit(request, ("admin", None))
@@ -96,7 +95,7 @@ def channel_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["channels"])
     cluster = desk.cluster
 
-    @router.get("/channels", response_model=dict[str, list[Facts_]], responses=problems(*TOKEN))
+    @router.get("/channels", response_model=dict[str, list[Facts]], responses=problems(*TOKEN))
     async def list_channels(request: Request) -> Response:
         """All channels, each with its status."""
         desk.admit(request, ("read", None), ("broker", ANY))
@@ -108,7 +107,7 @@ def channel_routes(desk: Desk) -> APIRouter:
 
         return answer({"channels": await desk.ask(desk.looking, listed)})
 
-    @router.get("/channels/{channel}", response_model=Facts_, responses=problems(*TOKEN, 404))
+    @router.get("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404))
     async def get_channel(request: Request, channel: str) -> Response:
         """One channel with its status: position, lag, last execution, why it fails."""
         desk.admit(request, ("read", None), ("broker", ANY))
@@ -120,7 +119,7 @@ def channel_routes(desk: Desk) -> APIRouter:
 
     @router.put(
         "/channels/{channel}",
-        response_model=Facts_,
+        response_model=Facts,
         responses={201: {"description": "It is new."}, **problems(*TOKEN, *BODY, 409, 412, 507)},
         openapi_extra=raw_body(json=TABLE),
     )
@@ -132,21 +131,21 @@ def channel_routes(desk: Desk) -> APIRouter:
 
         def put() -> tuple[bool, Channel]:
             is_new = _is_new(channel, cluster.channels, if_none_match)
-            made = parse_channel(channel, table, _datasets(desk), desk.defaults)
+            made = parse_channel(channel, table, _datasets(desk), desk.cluster.catalog.defaults)
             cluster.put_channel(made)
             return is_new, made
 
         is_new, made = await desk.ask(desk.looking, put)
         return answer(channel_facts(made), 201 if is_new else 200)
 
-    @router.delete("/channels/{channel}", response_model=Facts_, responses=problems(*TOKEN, 404, 507))
+    @router.delete("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404, 507))
     async def drop_channel(request: Request, channel: str) -> Response:
         """Drop a channel with its subscriptions and results."""
         desk.admit(request, ("admin", None))
         await desk.ask(desk.looking, cluster.drop_channel, channel)
         return answer({"dropped": channel})
 
-    @router.get("/channels/{channel}/explain", response_model=Facts_, responses=problems(*TOKEN, 404))
+    @router.get("/channels/{channel}/explain", response_model=Facts, responses=problems(*TOKEN, 404))
     async def explain(request: Request, channel: str) -> Response:
         """What a channel costs and what it shares with others."""
         desk.admit(request, ("read", None))
@@ -154,7 +153,7 @@ def channel_routes(desk: Desk) -> APIRouter:
 
     @router.post(
         "/channels/{channel}/try",
-        response_model=Facts_,
+        response_model=Facts,
         responses=problems(*TOKEN, *BODY, 404),
         openapi_extra=raw_body(json=msgspec.json.schema(Trial)["$defs"]["Trial"]),
     )
@@ -168,7 +167,7 @@ def channel_routes(desk: Desk) -> APIRouter:
             known = (
                 cluster.channel(channel)
                 if trial.channel is None
-                else parse_channel(channel, trial.channel, _datasets(desk), desk.defaults)
+                else parse_channel(channel, trial.channel, _datasets(desk), desk.cluster.catalog.defaults)
             )
             values = [parse_values(known, given) for given in trial.values]
             return cluster.try_channel(known, values, trial.after, trial.until)

@@ -13,7 +13,15 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, form_of
-from newsstand.cluster.api_shapes import TOKEN, GoneProblem, ReceiptShape, ResultsShape, problems, raw_body
+from newsstand.cluster.api_shapes import (
+    TOKEN,
+    GoneProblem,
+    ReceiptShape,
+    Responses,
+    ResultsShape,
+    problems,
+    raw_body,
+)
 from newsstand.cluster.facade import Facts
 from newsstand.errors import NotFound
 from newsstand.model import Result
@@ -165,7 +173,7 @@ def page_routes(desk: Desk) -> APIRouter:
         return StreamingResponse(_blocks(stored.path, start, end), status, headers, stored.type)
 
     binary = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-    responses = {
+    responses: Responses = {
         200: {"description": "The page.", **binary},
         206: {"description": "A part of it.", **binary},
         304: {"description": "The caller has it."},

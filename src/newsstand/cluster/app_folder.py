@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from newsstand.cluster.body import parse_channel
@@ -225,7 +226,7 @@ def unknown(word: str, known: Collection[str]) -> str:
     return f"is not known; did you mean '{close[0]}'?" if close else f"is not known; known: {', '.join(known)}"
 
 
-def _is_texts(value: object) -> bool:
+def _is_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from newsstand.model import Broker, Channel, Dataset, Result, Scalar, Subscription, Values
 
 if TYPE_CHECKING:
+    from newsstand.cluster.catalog import Catalog
+    from newsstand.cluster.metrics import Metrics
     from newsstand.cluster.pages import StoredPage
     from newsstand.cluster.records import Refusal
 
@@ -39,6 +41,11 @@ class Receipt:
 
 class Cluster(Protocol):
     """The data cluster, seen from its HTTP API."""
+
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def catalog(self) -> Catalog: ...
 
     def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
         """Add records; they are durable when this returns."""

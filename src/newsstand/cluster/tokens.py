@@ -11,11 +11,16 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from newsstand.errors import BadApp, BadOption
+
+if TYPE_CHECKING:
+    from newsstand.cluster.app_folder import App
 
 SCOPE = re.compile(r"admin|read|(?:publish|broker):(?:\*|[a-z][a-z0-9_-]{0,62})")
 SCOPES = "admin, read, publish:DATASET, publish:*, broker:NAME or broker:*"
@@ -111,6 +116,16 @@ def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
             unfinished.unlink()
     except OSError as error:
         raise BadApp(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def load_tokens(app: App, data: Path, say: Callable[[str], None]) -> Tokens:
+    """The tokens that an app configures; if there is none, the cluster's own, and where it is."""
+    if app.tokens:
+        return Tokens(app.tokens)
+    token, is_new = admin_token(data, secrets.token_bytes(32))
+    if is_new:
+        say(f"newsstand: no tokens are configured; made one for administrators: {admin_token_path(data)}")
+    return Tokens([token])
 
 
 def admin_token_path(data: Path) -> Path:
