@@ -60,6 +60,7 @@ class Writer:
         self._remembered_keys = remembered_keys
         self._queue: deque[_Waiting] = deque()
         self._writing = threading.Lock()
+        self._closed = False
         with _room_in(folder):
             if not folder.is_dir():
                 folder.mkdir()
@@ -91,6 +92,7 @@ class Writer:
     def close(self) -> None:
         """Let go of the files."""
         with self._writing:
+            self._closed = True
             os.fsync(self._head)
             os.close(self._head)
             os.close(self._segment)
@@ -139,6 +141,8 @@ class Writer:
         return answers
 
     def _commit(self, data: bytes, seq: int) -> None:
+        if self._closed:
+            raise BadInput(f"{self._folder}: the log is closed")
         if self.durable.byte >= self._segment_bytes:
             self._roll()
         before = self.durable
@@ -199,7 +203,7 @@ def _recover(folder: Path) -> tuple[Head, int]:
 
 
 def _recall(folder: Path, head: Head, remembered: int) -> tuple[list[Keyed], list[Keyed]]:
-    """The newest keys, oldest first, from as few segments as have them; those of the last segment by themselves."""
+    """The newest keys, oldest first, from as few segments as have them; the last segment's by themselves."""
     newest = keys_within(segment_path(folder, head.segment), head.byte)
     older: list[Keyed] = []
     for first in reversed([first for first in segments(folder) if first < head.segment]):
