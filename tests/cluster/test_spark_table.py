@@ -58,7 +58,7 @@ def test_few_changes_are_carried_along_and_many_make_a_new_base(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_table, "FEWEST_CHANGES", 3)
-    truth = {key: "a" for key in range(10)}
+    truth = dict.fromkeys(range(10), "a")
     loads: list[int] = []
     table = SparkTable(
         spark, "stream", lambda: loads.append(1) or {key: (key, kind) for key, kind in truth.items()}, build, 2

@@ -1,0 +1,233 @@
+"""A real cluster, ill-treated: killed under load, out of disk, with a query that fails, a clock set back."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from checker import check, logged, stored
+from running import RunningCluster, running, start
+from webhooks import receiving
+
+APP = """
+[datasets.reports]
+fields = { id = "string", kind = "string", size = "integer?" }
+
+[channels.of_kind]
+parameters = { kind = "string" }
+query = "SELECT r.id, r.kind FROM reports r WHERE r.kind = :kind"
+
+[channels.now_and_then]
+period = "1s"
+parameters = { kind = "string" }
+query = "SELECT r.id, r.kind FROM reports r WHERE r.kind = :kind"
+"""
+
+BROKEN = """
+[channels.broken]
+parameters = { kind = "string" }
+query = "SELECT r.id, 1 / r.size AS share FROM reports r WHERE r.kind = :kind"
+"""
+
+KINDS = [f"kind{number}" for number in range(20)]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "newsstand.toml").write_text(APP)
+    return folder
+
+
+def subscribed(cluster: RunningCluster, callback: str, channel: str = "of_kind") -> tuple[dict[str, str], str]:
+    """Subscribe a broker to all kinds: the ids by kind, and the secret of its webhooks."""
+    told = cluster.client.put("/brokers/edge", json={"callback": callback}).raise_for_status().json()
+    wanted = [{"channel": channel, "values": {"kind": kind}} for kind in KINDS]
+    ids = cluster.client.post("/brokers/edge/subscriptions", json=wanted).raise_for_status().json()["ids"]
+    return dict(zip(KINDS, ids, strict=True)), told.get("secret", "")
+
+
+def eventually(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.1)
+
+
+def lag(cluster: RunningCluster, channel: str = "of_kind") -> int:
+    answer = cluster.client.get(f"/channels/{channel}").raise_for_status().json()
+    return int(answer["status"]["lag"])
+
+
+class Publisher(threading.Thread):
+    """Publishes batches without end, each with a key, and again with the same key if it was not answered."""
+
+    def __init__(self, data: Path, chance: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.data = data
+        self.chance = chance
+        self.acknowledged: list[str] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self.done.is_set():
+            records = [{"id": f"{number}-{i}", "kind": self.chance.choice(KINDS)} for i in range(25)]
+            while not self.done.is_set():
+                try:
+                    token = (self.data / "admin.token").read_text().strip()
+                    url = (self.data / "address").read_text().strip()
+                    answer = httpx.post(
+                        f"{url}/datasets/reports/publications",
+                        json=records,
+                        headers={"Authorization": f"Bearer {token}", "Idempotency-Key": f"batch-{number}"},
+                        timeout=10,
+                    )
+                    answer.raise_for_status()
+                    assert answer.json()["accepted"] == 25
+                    self.acknowledged += [str(record["id"]) for record in records]
+                    break
+                except (httpx.HTTPError, OSError):
+                    time.sleep(0.05)
+            number += 1
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
+def test_killed_under_load_it_loses_nothing_and_repeats_nothing(app: Path, tmp_path: Path, kills: int) -> None:
+    data = tmp_path / "data"
+    chance = random.Random(kills)
+    with receiving() as receiver:
+        cluster = start(app, data)
+        streams, receiver.secret = subscribed(cluster, receiver.url)
+        often, _ = subscribed(cluster, receiver.url, "now_and_then")
+        publisher = Publisher(data, chance)
+        publisher.start()
+        for attempt in range(kills):
+            time.sleep(chance.uniform(0.3, 4.0))
+            if attempt % 2:
+                cluster.kill()
+            else:
+                cluster.process.kill()  # Spark's own process is left to find out
+                cluster.process.wait()
+            cluster = start(app, data)
+        publisher.done.set()
+        publisher.join()
+        eventually(lambda: lag(cluster) == 0 and lag(cluster, "now_and_then") == 0)
+        records = logged(data, "reports")
+        ids = [str(record["id"]) for record in records]
+        assert len(ids) == len(set(ids)), "a publication is in the log twice"
+        assert set(publisher.acknowledged) <= set(ids), "an acknowledged publication is lost"
+        assert check(cluster.client, data, "reports", "kind", streams) == len(records)
+        assert check(cluster.client, data, "reports", "kind", often) == len(records)
+        heads = {
+            subscription: len(stored(cluster.client, subscription))
+            for subscription in [*streams.values(), *often.values()]
+        }
+        eventually(lambda: receiver.positions == {name: head for name, head in heads.items() if head})
+        assert not receiver.went_back
+        assert cluster.terminate() == 0
+
+
+def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path) -> None:
+    (app / "newsstand.toml").write_text(APP + BROKEN)
+    with receiving() as receiver, running(app, tmp_path / "data") as cluster:
+        streams, receiver.secret = subscribed(cluster, receiver.url)
+        subscribed(cluster, receiver.url, "broken")
+        good = {"id": "a", "kind": "kind1", "size": 4}
+        bad = {"id": "b", "kind": "kind1", "size": 0}
+        cluster.client.post("/datasets/reports/publications", json=[good, bad]).raise_for_status()
+        eventually(lambda: len(stored(cluster.client, streams["kind1"])) == 2)
+        eventually(lambda: cluster.client.get("/channels/broken").json()["status"]["failing"] is not None)
+        told = cluster.client.get("/channels/broken").json()["status"]["failing"]["error"]
+        assert "DIVIDE_BY_ZERO" in told
+        trace = cluster.client.get("/datasets/reports/publications/2/trace").json()
+        states = {one["channel"]: one["state"] for one in trace["channels"]}
+        assert states["of_kind"] == "evaluated"
+        assert states["broken"] == "failing"
+        mended = cluster.client.get("/channels/broken").json()["definition"]
+        mended["query"] = mended["query"].replace("1 / r.size", "try_divide(1, r.size)")
+        cluster.client.put("/channels/broken", json=mended).raise_for_status()
+        eventually(lambda: lag(cluster, "broken") == 0)
+        trace = cluster.client.get("/datasets/reports/publications/2/trace").json()
+        assert {one["channel"]: one.get("reached") for one in trace["channels"]}["broken"] == 1
+
+
+def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path: Path) -> None:
+    with receiving() as receiver, running(app, tmp_path / "data") as cluster:
+        streams, receiver.secret = subscribed(cluster, receiver.url)
+        lines = [{"id": "a", "kind": "kind1"}, {"id": 7, "kind": "kind1"}, {"id": "c", "kind": "kind1"}]
+        body = "\n".join(json.dumps(line) for line in lines) + '\n{"id": "d", "ki'
+        answer = cluster.client.post(
+            "/datasets/reports/publications", content=body, headers={"Content-Type": "application/x-ndjson"}
+        )
+        assert answer.status_code == 200
+        assert answer.json()["accepted"] == 2
+        assert [one["index"] for one in answer.json()["refused"]] == [1, 3]
+        eventually(lambda: len(stored(cluster.client, streams["kind1"])) == 2)
+        assert check(cluster.client, tmp_path / "data", "reports", "kind", streams) == 2
+
+
+def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with receiving() as receiver:
+        with running(app, data) as cluster:
+            streams, receiver.secret = subscribed(cluster, receiver.url)
+            often, _ = subscribed(cluster, receiver.url, "now_and_then")
+            publish = {"id": "a", "kind": "kind1"}
+            cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+            eventually(lambda: lag(cluster) == 0 and lag(cluster, "now_and_then") == 0)
+            assert cluster.terminate() == 0
+        with running(app, data, environment={"NEWSSTAND_CLOCK_OFFSET_MS": "-3600000"}) as cluster:
+            publish = {"id": "b", "kind": "kind1"}
+            cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+            eventually(lambda: lag(cluster) == 0 and lag(cluster, "now_and_then") == 0)
+            for kinds in (streams, often):
+                assert check(cluster.client, data, "reports", "kind", kinds) == 2
+            eventually(lambda: receiver.positions[streams["kind1"]] == 2)
+
+
+def mounted(folder: Path, size: str) -> bool:
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+def test_a_full_disk_is_told_and_harms_nothing_that_was_accepted(app: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    if not mounted(small, "24m"):
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        data = small / "data"
+        with receiving() as receiver:
+            with running(app, data) as cluster:
+                streams, receiver.secret = subscribed(cluster, receiver.url)
+                accepted = 0
+                for number in range(1000):
+                    records = [{"id": f"{number}-{i}" + "x" * 200, "kind": "kind1"} for i in range(500)]
+                    answer = cluster.client.post("/datasets/reports/publications", json=records)
+                    if answer.status_code != 200:
+                        break
+                    accepted += 500
+                assert answer.status_code == 507
+                assert "room" in answer.json()["error"] or "full" in answer.json()["error"]
+                assert cluster.process.poll() is None
+                os.killpg(cluster.process.pid, signal.SIGKILL)
+                cluster.process.wait()
+            subprocess.run(["mount", "-o", "remount,size=512m", str(small)], check=True)
+            with running(app, data) as cluster:
+                eventually(lambda: lag(cluster) == 0)
+                assert len(logged(data, "reports")) == accepted
+                assert check(cluster.client, data, "reports", "kind", streams) == accepted
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)
