@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from newsstand.cli import argv, demo, reproduce, simulate, workload
+from newsstand.cli import argv, channel, cluster, demo, publish, reproduce, simulate, workload
 from newsstand.errors import BadInput, NewsstandError
 
 app = typer.Typer(
@@ -26,6 +26,11 @@ app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("policies")(simulate.policies)
 app.command("demo")(demo.demo)
+app.command("cluster")(cluster.cluster)
+app.command("check")(cluster.check)
+app.command("token")(cluster.token)
+app.command("publish")(publish.publish)
+app.add_typer(channel.app, name="channel")
 
 
 @app.callback()

@@ -1,0 +1,126 @@
+"""`newsstand cluster`, `newsstand check` and `newsstand token`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.progress import say
+from newsstand.cli.publish import AppFolder
+from newsstand.errors import BadInput
+
+if TYPE_CHECKING:
+    from newsstand.cluster.app_folder import App
+
+
+def cluster(
+    app: AppFolder,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The data folder, if not the app's.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The address to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 for a free one.")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Run the data cluster of an app until Ctrl-C or SIGTERM.
+
+    Example: newsstand cluster my-app --port 8780
+    """
+    from newsstand.cluster.api_log import log_to
+    from newsstand.cluster.app_folder import read_app
+    from newsstand.cluster.serve import serve
+
+    known = read_app(app)
+    log_to(sys.stderr)
+    serve(known, data=data, host=host, port=port, master=master, conf=conf or (), say=say)
+
+
+def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Conf = None) -> None:
+    """Check an app folder: everything that newsstand.toml says, and every query against Spark.
+
+    Example: newsstand check my-app
+    """
+    from newsstand.cluster.app_folder import BadAppFile, read_app
+
+    try:
+        known = read_app(app)
+    except BadAppFile as error:
+        _tell_mistakes(error.mistakes, as_json)
+        raise typer.Exit(2) from None
+    schemas, mistakes = _check_queries(known, master, conf)
+    if mistakes:
+        _tell_mistakes(mistakes, as_json)
+        raise typer.Exit(2)
+    if as_json:
+        datasets = {
+            name: {one.name: one.type for one in dataset.fields} for name, dataset in known.datasets.items()
+        }
+        print(json.dumps({"app": str(app), "datasets": datasets, "channels": schemas, "mistakes": []}))
+        return
+    for name, dataset in known.datasets.items():
+        print(f"dataset {name}: {', '.join(f'{one.name} {one.type}' for one in dataset.fields)}")
+    for name, schema in schemas.items():
+        print(f"channel {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
+    print(f"{app}: {len(known.datasets)} datasets, {len(schemas)} channels, no mistakes")
+
+
+def token(
+    scope: Annotated[
+        list[str],
+        typer.Option("--scope", metavar="SCOPE", help="admin, read, publish:DATASET or broker:NAME; repeatable."),
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the logs call its holder.")],
+    as_json: Json = False,
+) -> None:
+    """Make a token: print it once, with the lines of newsstand.toml that make a cluster accept it.
+
+    Example: newsstand token --scope publish:emergencies --name gate
+    """
+    from newsstand.cluster.tokens import new_token, token_lines
+
+    text, made = new_token(name, scope, secrets.token_bytes(32))
+    if as_json:
+        print(json.dumps({"token": text, "name": name, "sha256": made.sha256, "scopes": sorted(made.scopes)}))
+        return
+    print(text)
+    say("The token is above; it is not kept anywhere. Paste this into newsstand.toml:\n")
+    print(token_lines(made), end="")
+
+
+def _check_queries(
+    app: App, master: str | None, conf: list[str] | None
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The output of each channel, by column, and the mistakes that only Spark finds."""
+    if not app.channels:
+        return {}, []
+    from newsstand.cluster.body import parse_body
+    from newsstand.cluster.matching import check_body
+    from newsstand.spark import open_session
+
+    schemas: dict[str, dict[str, str]] = {}
+    mistakes: list[str] = []
+    with open_session(master, conf or (), "newsstand check", brief=True, kind=app.spark) as spark:
+        for name, channel in app.channels.items():
+            try:
+                schema = check_body(spark, parse_body(channel, app.datasets), app.datasets)
+            except BadInput as error:
+                mistakes.append(f"{app.file}: {error}")
+            else:
+                schemas[name] = {one.name: one.dataType.simpleString() for one in schema.fields}
+    return schemas, mistakes
+
+
+def _tell_mistakes(mistakes: list[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"mistakes": mistakes}))
+    for mistake in mistakes:
+        say(f"newsstand: {' '.join(mistake.split())}")

@@ -1,0 +1,199 @@
+"""Files of records, cut into batches for `newsstand publish`.
+
+A batch knows where it lies in its file, so that its idempotency key is the same whenever it is sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from newsstand.errors import BadInput
+
+MOST_BYTES = 4 * 2**20
+"""A batch is at most about so large, well under what a cluster takes."""
+
+NO_FILE = -1
+"""No file has this inode."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records to send in one request: those between two offsets of a file, and the number of each, from 1."""
+
+    body: bytes
+    form: str
+    """`json` or `ndjson`."""
+    numbers: range | tuple[int, ...]
+    start: int
+    end: int
+    generation: int = 0
+    """How many files have borne the name of a followed file before this one."""
+
+    def key(self, source: str) -> str:
+        """The idempotency key: the same for the same records at the same place of the same source."""
+        text = f"{source}\0{self.generation}\0{self.start}\0{self.end}\0".encode()
+        return hashlib.sha256(text + self.body).hexdigest()
+
+
+def array_batches(content: bytes, name: str, most: int) -> Iterator[Batch]:
+    """The records of a JSON array, or one JSON object."""
+    try:
+        if content.lstrip()[:1] == b"[":
+            records = msgspec.json.decode(content, type=list[msgspec.Raw])
+        else:
+            records = [msgspec.json.decode(content, type=msgspec.Raw)]
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{name}: {error}; one object a line is NDJSON: name the file .ndjson") from error
+    first = 0
+    while first < len(records):
+        last, size = first, 0
+        while last < len(records) and last - first < most and (last == first or size < MOST_BYTES):
+            size += len(records[last]) + 1
+            last += 1
+        body = b"[" + b",".join(bytes(record) for record in records[first:last]) + b"]"
+        yield Batch(body, "json", range(first + 1, last + 1), first, last)
+        first = last
+
+
+class LineReader:
+    """Reads whole lines of a file from an offset on; what has no end of line yet is left for later."""
+
+    def __init__(self, file: BinaryIO, offset: int = 0, line: int = 0, *, keep_tail: bool = False) -> None:
+        self._file = file
+        self._rest = b""
+        self._keep_tail = keep_tail
+        """Whether a last line without its end waits for the end, as in a file that grows."""
+        self.offset = offset
+        self.line = line
+
+    def batch(self, most: int) -> Batch | None:
+        """The next batch of at most so many lines, blank ones left out; None at the end of what there is."""
+        lines: list[bytes] = []
+        numbers: list[int] = []
+        start, size = self.offset, 0
+        while len(lines) < most and size < MOST_BYTES:
+            line = self._rest + self._file.readline()
+            self._rest = b""
+            if not line:
+                break
+            if not line.endswith(b"\n") and self._keep_tail:
+                self._rest = line
+                break
+            self.offset += len(line)
+            self.line += 1
+            if line.strip():
+                lines.append(line.strip())
+                numbers.append(self.line)
+                size += len(line)
+        if self.offset == start:
+            return None
+        return Batch(b"\n".join(lines), "ndjson", tuple(numbers), start, self.offset)
+
+
+class Progress(msgspec.Struct):
+    """How far a growing file was followed: sent until `offset`, and until `end` perhaps, without an answer."""
+
+    inode: int
+    generation: int = 0
+    offset: int = 0
+    line: int = 0
+    end: int | None = None
+
+
+def follow(
+    path: Path,
+    kept: Path,
+    most: int,
+    wait: Callable[[float], object] = time.sleep,
+    pause_s: float = 0.2,
+) -> Iterator[Batch]:
+    """Batches of a file that grows, for ever, like `tail -F`; one that is replaced or cut is read from its start.
+
+    Where a batch ends is written to `kept` before it is handed out; that it was sent, when the next is asked for.
+    So after a crash the batch that was perhaps sent is made again exactly as it was, and its key tells.
+    """
+    progress = _read_progress(kept)
+    while True:
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            wait(pause_s)
+            continue
+        with file:
+            status = os.fstat(file.fileno())
+            if progress is None:
+                progress = Progress(status.st_ino)
+            elif progress.inode != status.st_ino or progress.offset > status.st_size:
+                progress = Progress(status.st_ino, progress.generation + 1)
+            file.seek(progress.offset)
+            reader = LineReader(file, progress.offset, progress.line, keep_tail=True)
+            while True:
+                # Asked before reading: what was written to the old file until then is read before it is left.
+                is_replaced = _is_replaced(path, file, reader.offset)
+                batch = reader.batch(most) if progress.end is None else _again(reader, progress)
+                if batch is not None:
+                    progress.end = batch.end
+                    _write_progress(kept, progress)
+                    if batch.numbers:
+                        yield replace(batch, generation=progress.generation)
+                    progress.offset, progress.line, progress.end = batch.end, reader.line, None
+                    _write_progress(kept, progress)
+                elif is_replaced:
+                    progress = Progress(NO_FILE, progress.generation)
+                    break
+                else:
+                    wait(pause_s)
+
+
+def _again(reader: LineReader, progress: Progress) -> Batch | None:
+    """The batch that was being sent when the last run stopped, exactly as it was."""
+    lines: list[bytes] = []
+    numbers: list[int] = []
+    start = reader.offset
+    while progress.end is not None and reader.offset < progress.end:
+        one = reader.batch(1)
+        if one is None:
+            progress.end = None  # the file was cut since: what is left is a batch of its own
+            break
+        if one.numbers:
+            lines.append(one.body)
+            numbers += one.numbers
+    return (
+        Batch(b"\n".join(lines), "ndjson", tuple(numbers), start, reader.offset) if reader.offset > start else None
+    )
+
+
+def _is_replaced(path: Path, file: BinaryIO, offset: int) -> bool:
+    """Whether the name now belongs to another file, or the file was cut below what was read of it."""
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return True
+    return now.st_ino != os.fstat(file.fileno()).st_ino or now.st_size < offset
+
+
+def _read_progress(kept: Path) -> Progress | None:
+    try:
+        return msgspec.json.decode(kept.read_bytes(), type=Progress)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, OSError) as error:
+        raise BadInput(f"{kept}: cannot be understood ({error}); remove it to begin the file anew") from error
+
+
+def _write_progress(kept: Path, progress: Progress) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = kept.with_suffix(".new")
+    with unfinished.open("wb") as file:
+        file.write(msgspec.json.encode(progress))
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(kept)

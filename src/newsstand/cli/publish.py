@@ -1,0 +1,258 @@
+"""`newsstand publish`: records of a file, sent to a running cluster; each of them counts once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from newsstand.cli.options import Json
+from newsstand.cli.progress import errors, say
+from newsstand.cli.publications import Batch, LineReader, array_batches, follow
+from newsstand.errors import BadInput, BadOption, Busy, NewsstandError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from newsstand.cluster.app_folder import App
+
+AGAIN = (429, 500, 502, 503, 504)
+"""The answers after which a batch is sent again; its key makes that harmless."""
+MOST_KEPT = 1000
+"""Refused records that `--json` lists; all are counted."""
+FORMS = {"json": "application/json", "ndjson": "application/x-ndjson"}
+
+AppFolder = Annotated[Path, typer.Argument(metavar="APP", help="The app folder, with newsstand.toml.")]
+Url = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="Where the cluster is, if not where the app says.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="A file with the token (or set NEWSSTAND_TOKEN)."),
+]
+
+
+@dataclass
+class Tally:
+    """What became of the records so far."""
+
+    accepted: int = 0
+    repeated: int = 0
+    first: int | None = None
+    last: int | None = None
+    refused: int = 0
+    lines: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, receipt: dict[str, object], batch: Batch, name: str) -> None:
+        """Count a batch, and tell which of its records were refused."""
+        accepted, first, last = (_whole(receipt.get(key)) for key in ("accepted", "first", "last"))
+        if receipt.get("repeated"):
+            self.repeated += accepted or 0
+        else:
+            self.accepted += accepted or 0
+        self.first = first if self.first is None else self.first
+        self.last = self.last if last is None else last
+        listed = receipt.get("refused")
+        for one in listed if isinstance(listed, list) else []:
+            number, reason = batch.numbers[one["index"]], " ".join(str(one["reason"]).split())
+            self.refused += 1
+            if len(self.lines) < MOST_KEPT:
+                self.lines.append({"line": number, "reason": reason})
+            say(f"{name}:{number}: {reason}")
+
+
+@dataclass
+class Sender:
+    """Sends batches to one dataset of a cluster, patiently."""
+
+    client: httpx.Client
+    path: str
+    patience_s: float
+    wait: Callable[[float], object] = time.sleep
+    chance: Callable[[], float] = random.random
+
+    def send(self, batch: Batch, key: str) -> dict[str, object]:
+        """Send a batch until it is answered; return the receipt."""
+        import httpx
+
+        headers = {"Content-Type": FORMS[batch.form], "Idempotency-Key": key}
+        waited, attempt, problem = 0.0, 0, ""
+        while True:
+            try:
+                response = self.client.post(self.path, content=batch.body, headers=headers)
+            except httpx.TransportError as error:
+                problem, asked = f"{self.client.base_url} does not answer ({error or type(error).__name__})", 0.0
+            else:
+                if response.status_code not in AGAIN:
+                    return self._receipt(response, batch)
+                problem = _error(response)
+                text = response.headers.get("Retry-After", "0")
+                asked = float(text) if text.isdecimal() else 0.0
+            pause = max(asked, min(30.0, 0.2 * 2**attempt) * self.chance())
+            attempt += 1
+            waited += pause
+            if waited > self.patience_s:
+                raise Busy(f"records {_span(batch)}: {problem}; gave up, run the command again to go on")
+            self.wait(pause)
+
+    def _receipt(self, response: httpx.Response, batch: Batch) -> dict[str, object]:
+        try:
+            told = response.json()
+        except ValueError:
+            told = None
+        if isinstance(told, dict) and response.status_code in (200, 422) and "refused" in told:
+            return told
+        if response.status_code == 507:
+            raise NewsstandError(f"records {_span(batch)}: {_error(response)}")
+        raise BadInput(f"records {_span(batch)}: {_error(response)}")
+
+
+def publish(
+    app: AppFolder,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The dataset to publish to.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="NDJSON or a JSON array; - for standard input.")],
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Records in one request.")] = 5000,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Go on as the file grows, until Ctrl-C; a next run resumes.")
+    ] = False,
+    key_prefix: Annotated[
+        str,
+        typer.Option("--key-prefix", metavar="TEXT", help="Publish a file again on purpose, under another text."),
+    ] = "",
+    patience: Annotated[float, typer.Option(help="Seconds of waiting for the cluster before giving up.")] = 300.0,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Publish the records of a file. A run that was cut off can be repeated: nothing is added twice.
+
+    Example: newsstand publish my-app emergencies reports.ndjson
+    """
+    from newsstand.cluster.app_folder import read_app
+
+    name = "standard input" if file == "-" else file
+    if following and file == "-":
+        raise BadOption("--follow: standard input cannot be followed; name a file")
+    if not following and file != "-" and not Path(file).is_file():
+        raise BadInput(f"{file}: no such file")
+    known = read_app(app)
+    tally = Tally()
+    with open_client(known, url, token_file) as client:
+        sender = Sender(client, f"/datasets/{dataset}/publications", patience)
+        source = _source(file, key_prefix, dataset)
+        if following:
+            kept = _progress_file(str(client.base_url), source)
+            try:
+                for one in follow(Path(file), kept, batch):
+                    tally.add(sender.send(one, one.key(source)), one, name)
+            except KeyboardInterrupt:
+                pass  # the ordinary end; how far it came is kept
+        else:
+            for one in _with_bar(_batches(file, batch), file):
+                tally.add(sender.send(one, one.key(source)), one, name)
+    _tell(tally, dataset, as_json)
+    if tally.refused:
+        raise typer.Exit(2)
+
+
+def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Client:
+    """A client of an app's cluster: where it listens now, or where it is configured to."""
+    import httpx
+
+    from newsstand.cluster.tokens import find_token
+
+    told = app.data / "address"  # written by a cluster that runs on this machine
+    address = url or (
+        told.read_text().strip() if told.is_file() else f"http://{app.cluster.host}:{app.cluster.port}"
+    )
+    token = find_token(app.data, token_file, os.environ.get("NEWSSTAND_TOKEN"))
+    if not token.isascii() or not token.isprintable():
+        raise BadOption("the token has characters that no token has")
+    try:
+        return httpx.Client(
+            base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False
+        )
+    except (httpx.InvalidURL, ValueError) as error:
+        raise BadOption(f"--url {address}: {error}") from error
+
+
+def _batches(file: str, most: int) -> Iterator[Batch]:
+    if file == "-":
+        yield from _line_batches(LineReader(sys.stdin.buffer), most)
+        return
+    with open(file, "rb") as opened:
+        if Path(file).suffix == ".json" or opened.read(64).lstrip()[:1] == b"[":
+            opened.seek(0)
+            yield from array_batches(opened.read(), file, most)
+            return
+        opened.seek(0)
+        yield from _line_batches(LineReader(opened), most)
+
+
+def _line_batches(reader: LineReader, most: int) -> Iterator[Batch]:
+    while (one := reader.batch(most)) is not None:
+        if one.numbers:
+            yield one
+
+
+def _source(file: str, prefix: str, dataset: str) -> str:
+    """What a file is for its keys: its place; what comes through a pipe is new every time, unless named."""
+    place = str(Path(file).resolve()) if file != "-" else ("-" if prefix else uuid.uuid4().hex)
+    return json.dumps([prefix, dataset, place])
+
+
+def _progress_file(address: str, source: str) -> Path:
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return (
+        state / "newsstand" / "follow" / f"{hashlib.sha256(f'{address} {source}'.encode()).hexdigest()[:32]}.json"
+    )
+
+
+def _with_bar(batches: Iterator[Batch], file: str) -> Iterator[Batch]:
+    """The same batches, and on a terminal a bar that follows them."""
+    if not sys.stderr.isatty() or file == "-":
+        yield from batches
+        return
+    from rich.progress import Progress
+
+    with Progress(console=errors, transient=True) as bar:
+        task = bar.add_task("publishing", total=None)
+        for one in batches:
+            yield one
+            total = Path(file).stat().st_size if one.form == "ndjson" else None
+            bar.update(task, total=total, completed=one.end)
+
+
+def _tell(tally: Tally, dataset: str, as_json: bool) -> None:
+    if as_json:
+        counts = {key: getattr(tally, key) for key in ("accepted", "repeated", "first", "last")}
+        print(json.dumps({"dataset": dataset, **counts, "refused": tally.refused, "refusals": tally.lines}))
+        return
+    there = f", {tally.repeated:,} were there already" if tally.repeated else ""
+    refused = f", {tally.refused:,} refused" if tally.refused else ""
+    print(f"{dataset}: {tally.accepted:,} accepted{there}{refused}")
+
+
+def _error(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the cluster answered {response.status_code}"
+
+
+def _span(batch: Batch) -> str:
+    return f"{batch.numbers[0]} to {batch.numbers[-1]}" if batch.numbers else "none"
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
