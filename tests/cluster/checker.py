@@ -1,7 +1,7 @@
 """An independent check of a cluster that was ill-treated: what its log says must have come out, came out, once.
 
-It reads the files of the log as plain lines and recomputes what an equality channel must have produced, without any
-code of the cluster.
+It reads the files of the log as plain lines and recomputes what an equality channel must have produced, without
+any code of the cluster.
 """
 
 from __future__ import annotations
