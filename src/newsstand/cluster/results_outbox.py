@@ -31,8 +31,8 @@ class OutboxInSql(SqlStore):
     def register(self, broker: Broker) -> None:
         with self._writing() as transaction:
             transaction.run(
-                "INSERT INTO brokers (name, callback, secret) VALUES (:name, :callback, :secret) ON CONFLICT (name) "
-                "DO UPDATE SET callback = excluded.callback, secret = excluded.secret",
+                "INSERT INTO brokers (name, callback, secret) VALUES (:name, :callback, :secret) "
+                "ON CONFLICT (name) DO UPDATE SET callback = excluded.callback, secret = excluded.secret",
                 name=broker.name,
                 callback=broker.callback,
                 secret=broker.secret,
@@ -117,8 +117,9 @@ class OutboxInSql(SqlStore):
         with self._reading() as transaction:
             found = transaction.rows(
                 "SELECT p.page_id, max(p.size), sum(u.frontends) FROM (SELECT r.page_id, r.stream, "
-                "max(coalesce(r.page_size, 0)) AS size FROM executions e JOIN results r ON r.id BETWEEN e.first_row "
-                "AND e.last_row WHERE e.number = :number AND r.page_id IS NOT NULL GROUP BY r.page_id, r.stream) AS p "
+                "max(coalesce(r.page_size, 0)) AS size FROM executions e JOIN results r ON r.id BETWEEN "
+                "e.first_row AND e.last_row WHERE e.number = :number AND r.page_id IS NOT NULL "
+                "GROUP BY r.page_id, r.stream) AS p "
                 "JOIN subscriptions u ON u.stream = p.stream AND u.broker = :broker "
                 "GROUP BY p.page_id ORDER BY p.page_id",
                 number=delivery.execution or 0,
@@ -134,7 +135,9 @@ class OutboxInSql(SqlStore):
     def told(self, delivery: int, now_ms: int) -> None:
         with self._writing() as transaction:
             transaction.run(
-                "UPDATE deliveries SET told_ms = :now_ms WHERE id = :id AND told_ms IS NULL", id=delivery, now_ms=now_ms
+                "UPDATE deliveries SET told_ms = :now_ms WHERE id = :id AND told_ms IS NULL",
+                id=delivery,
+                now_ms=now_ms,
             )
 
     def away(self, broker: str) -> bool:

@@ -37,8 +37,8 @@ class RetentionInSql(SqlStore):
                 self._locked(transaction, channel)
                 for number, first, last, whole in pieces:
                     transaction.run(
-                        "UPDATE streams SET floor = gone.last FROM (SELECT stream, max(position) AS last FROM results "
-                        "WHERE id BETWEEN :first AND :last GROUP BY stream) AS gone "
+                        "UPDATE streams SET floor = gone.last FROM (SELECT stream, max(position) AS last "
+                        "FROM results WHERE id BETWEEN :first AND :last GROUP BY stream) AS gone "
                         "WHERE streams.id = gone.stream AND floor < gone.last",
                         first=first,
                         last=last,
@@ -61,9 +61,10 @@ class RetentionInSql(SqlStore):
         """
         with self._reading() as transaction:
             found = transaction.rows(
-                "SELECT e.number, coalesce((SELECT min(id) FROM results WHERE id BETWEEN e.first_row AND e.last_row), "
-                "e.last_row + 1), e.last_row FROM channels c JOIN executions e ON e.channel = c.name "
-                "AND e.number > c.aged WHERE c.name = :name AND e.at_ms < :limit_ms ORDER BY e.number LIMIT :limit",
+                "SELECT e.number, coalesce((SELECT min(id) FROM results WHERE id BETWEEN e.first_row AND "
+                "e.last_row), e.last_row + 1), e.last_row FROM channels c JOIN executions e ON e.channel = c.name "
+                "AND e.number > c.aged WHERE c.name = :name AND e.at_ms < :limit_ms "
+                "ORDER BY e.number LIMIT :limit",
                 name=channel,
                 limit_ms=limit_ms,
                 limit=CHUNK,
@@ -104,7 +105,8 @@ class RetentionInSql(SqlStore):
             with self._writing() as transaction:
                 self._locked(transaction, channel)
                 transaction.many(
-                    "DELETE FROM results WHERE stream = :stream AND position > :floor AND position <= :until", slice_of
+                    "DELETE FROM results WHERE stream = :stream AND position > :floor AND position <= :until",
+                    slice_of,
                 )
                 transaction.many(
                     "UPDATE streams SET floor = :until WHERE id = :stream AND floor = :floor", slice_of
@@ -113,7 +115,9 @@ class RetentionInSql(SqlStore):
 
     def _drop_records(self, channel: str, now_ms: int) -> None:
         """Answered deliveries and executions that nobody asks for any more."""
-        told = "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE told_ms < :limit_ms LIMIT :limit)"
+        told = (
+            "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE told_ms < :limit_ms LIMIT :limit)"
+        )
         empty = (
             "DELETE FROM executions WHERE number IN (SELECT e.number FROM executions e WHERE e.channel = :channel "
             "AND e.at_ms < :limit_ms AND NOT EXISTS (SELECT 1 FROM results r WHERE r.id BETWEEN e.first_row AND "

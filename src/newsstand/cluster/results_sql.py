@@ -54,8 +54,8 @@ class SqlResults(OutboxInSql, RetentionInSql):
             transaction.ask(asked)
             # In order, so that two calls that make the same streams wait for each other and not both.
             transaction.run(
-                "INSERT INTO streams (channel, digest, vals) SELECT cast(:channel AS text), digest, vals FROM asked "
-                "WHERE true ORDER BY digest ON CONFLICT (channel, digest) DO NOTHING",
+                "INSERT INTO streams (channel, digest, vals) SELECT cast(:channel AS text), digest, vals "
+                "FROM asked WHERE true ORDER BY digest ON CONFLICT (channel, digest) DO NOTHING",
                 channel=channel,
             )
             found = "FROM asked a JOIN streams s ON s.channel = :channel AND s.digest = a.digest"
@@ -116,7 +116,10 @@ class SqlResults(OutboxInSql, RetentionInSql):
         while True:
             with self._reading() as transaction:
                 rows = transaction.rows(
-                    f"{query} AND s.id > :after ORDER BY s.id LIMIT :limit", channel=channel, after=after, limit=CHUNK
+                    f"{query} AND s.id > :after ORDER BY s.id LIMIT :limit",
+                    channel=channel,
+                    after=after,
+                    limit=CHUNK,
                 )
             yield from ((stream, tuple(json.loads(text))) for stream, text in rows)
             if len(rows) < CHUNK:
@@ -126,7 +129,8 @@ class SqlResults(OutboxInSql, RetentionInSql):
     def count_subscriptions(self, channel: str) -> tuple[int, int]:
         with self._reading() as transaction:
             ((subscriptions, streams),) = transaction.rows(
-                "SELECT count(*), count(DISTINCT stream) FROM subscriptions WHERE channel = :channel", channel=channel
+                "SELECT count(*), count(DISTINCT stream) FROM subscriptions WHERE channel = :channel",
+                channel=channel,
             )
         return subscriptions, streams
 
@@ -166,7 +170,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
                 return stored
             few = self._expected(transaction, execution) <= self._few
         with self._staging(matched, few) as staged, self._writing() as transaction:
-            if stored := self._stored_before(transaction, execution, self._lock('channels')):
+            if stored := self._stored_before(transaction, execution, self._lock("channels")):
                 return stored
             return self._store(transaction, execution, staged)
 
@@ -208,7 +212,11 @@ class SqlResults(OutboxInSql, RetentionInSql):
         streams = 0
         if staged.rows:
             kept = transaction.run(
-                _NUMBER.format(arrived=staged.relation), before=before, at_ms=at_ms, channel=channel, **staged.given
+                _NUMBER.format(arrived=staged.relation),
+                before=before,
+                at_ms=at_ms,
+                channel=channel,
+                **staged.given,
             )
             if kept != staged.rows:
                 raise ValueError(f"{staged.rows - kept} results are for streams that channel '{channel}' has not")
@@ -237,8 +245,8 @@ class SqlResults(OutboxInSql, RetentionInSql):
             name=channel,
         )
         if staged.rows:
-            # A broker's row stays locked from here until the commit: the ids of its outbox rise in the order in which
-            # its notifier sees them, which is what lets the broker tell a replay by one number.
+            # A broker's row stays locked from here until the commit: the ids of its outbox rise in the order in
+            # which its notifier sees them, which is what lets the broker tell a replay by one number.
             concerned = transaction.rows(
                 "SELECT name FROM brokers WHERE away = 0 AND name IN (SELECT u.broker FROM subscriptions u "
                 "WHERE u.stream IN (SELECT stream FROM results WHERE id BETWEEN :first AND :last)) "
@@ -248,7 +256,10 @@ class SqlResults(OutboxInSql, RetentionInSql):
             transaction.many(
                 "INSERT INTO deliveries (broker, execution, channel, at_ms) "
                 "VALUES (:broker, :execution, :channel, :at_ms)",
-                [{"broker": name, "execution": number, "channel": channel, "at_ms": at_ms} for (name,) in concerned],
+                [
+                    {"broker": name, "execution": number, "channel": channel, "at_ms": at_ms}
+                    for (name,) in concerned
+                ],
             )
         return Stored(number, staged.rows, streams)
 
@@ -284,9 +295,9 @@ class SqlResults(OutboxInSql, RetentionInSql):
             return []
         with self._reading() as transaction:
             found = transaction.rows(
-                "SELECT position, at_ms, payload, publication, page_id, page_size FROM results WHERE stream = :stream "
-                f"AND position > :after {'' if until is None else 'AND position <= :until'} "
-                "ORDER BY position LIMIT :limit",
+                "SELECT position, at_ms, payload, publication, page_id, page_size FROM results "
+                "WHERE stream = :stream AND position > :after "
+                f"{'' if until is None else 'AND position <= :until '}ORDER BY position LIMIT :limit",
                 stream=stream,
                 after=after,
                 until=until,

@@ -1,10 +1,11 @@
 """The tables of results in SQL, the same in SQLite and PostgreSQL, and what a sibling adds to them.
 
-Statements keep to what both understand: named parameters `:name`, ON CONFLICT, RETURNING, window functions, UPDATE …
-FROM. A sibling says how it connects, how rows come in from Spark, and the few words in which the two dialects differ.
+Statements keep to what both understand: named parameters `:name`, ON CONFLICT, RETURNING, window functions,
+UPDATE … FROM. A sibling says how it connects, how rows come in from Spark, and the few words in which the dialects
+differ.
 
-Rows of `results` have ids in the order of (execution, stream, position), and an execution knows the range of its ids:
-what it reached, whom it moved and what age removes is found by the primary key, without another index to keep.
+Rows of `results` have ids in the order of (execution, stream, position), and an execution knows the range of its
+ids: what it reached, whom it moved and what age removes is found by the primary key, without another index.
 What retention has removed is told to nobody any more, so a delivery that waited longer leaves it out.
 """
 
@@ -38,16 +39,17 @@ CREATE TABLE channels (name {text} PRIMARY KEY, position bigint NOT NULL, at_ms 
 CREATE TABLE brokers (name {text} PRIMARY KEY, callback {text} NOT NULL, secret {text} NOT NULL,
     away bigint NOT NULL DEFAULT 0);
 CREATE TABLE streams (id {serial}, channel {text} NOT NULL REFERENCES channels (name), digest {text} NOT NULL,
-    vals {text} NOT NULL, head bigint NOT NULL DEFAULT 0, floor bigint NOT NULL DEFAULT 0, UNIQUE (channel, digest));
+    vals {text} NOT NULL, head bigint NOT NULL DEFAULT 0, floor bigint NOT NULL DEFAULT 0,
+    UNIQUE (channel, digest));
 CREATE INDEX streams_of_channel ON streams (channel, id);
 CREATE TABLE subscriptions (id {text} PRIMARY KEY, stream bigint NOT NULL REFERENCES streams (id),
     channel {text} NOT NULL, broker {text} NOT NULL REFERENCES brokers (name), frontends bigint NOT NULL){keyed};
 CREATE INDEX subscriptions_of_stream ON subscriptions (stream, broker);
 CREATE INDEX subscriptions_of_broker ON subscriptions (broker, id);
 CREATE INDEX subscriptions_of_channel ON subscriptions (channel, id, stream);
-CREATE TABLE executions (number {serial}, channel {text} NOT NULL REFERENCES channels (name), dataset {text} NOT NULL,
-    begins_after bigint NOT NULL, through bigint NOT NULL, at_ms bigint NOT NULL, results bigint NOT NULL,
-    streams bigint NOT NULL, first_row bigint NOT NULL, last_row bigint NOT NULL);
+CREATE TABLE executions (number {serial}, channel {text} NOT NULL REFERENCES channels (name),
+    dataset {text} NOT NULL, begins_after bigint NOT NULL, through bigint NOT NULL, at_ms bigint NOT NULL,
+    results bigint NOT NULL, streams bigint NOT NULL, first_row bigint NOT NULL, last_row bigint NOT NULL);
 CREATE INDEX executions_of_channel ON executions (channel, number);
 CREATE INDEX executions_by_publication ON executions (channel, through);
 CREATE TABLE results (id {rowid}, stream bigint NOT NULL, position bigint NOT NULL, at_ms bigint NOT NULL,
@@ -59,8 +61,8 @@ CREATE INDEX deliveries_due ON deliveries (broker, id) WHERE told_ms IS NULL;
 CREATE INDEX deliveries_told ON deliveries (told_ms) WHERE told_ms IS NOT NULL;
 CREATE INDEX deliveries_of_execution ON deliveries (execution);
 INSERT INTO counters VALUES ('results', 0)"""
-"""`streams.floor` is the last position that retention removed; `channels.aged` the last execution that age removed.
-Values are found by a digest because they may be longer than an index takes."""
+"""`streams.floor` is the last position that retention removed; `channels.aged` the last execution that age
+removed. Values are found by a digest because they may be longer than an index takes."""
 
 
 class Transaction(Protocol):

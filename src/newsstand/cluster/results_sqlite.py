@@ -1,0 +1,210 @@
+"""Results in one SQLite file: the default, for one machine.
+
+Write-ahead log, every commit synced. Connections are pooled; transactions that write take turns behind a lock of
+our own, because SQLite's own waiting is a sleep. Rows from Spark are staged in a temporary table of the connection
+before the transaction begins, so that nobody waits while Spark computes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from newsstand.cluster.arriving import FEW, chunks, in_one_piece
+from newsstand.cluster.results_sql import SqlResults
+from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
+from newsstand.errors import BadInput, NoRoom
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WORDS = {
+    "text": "text",
+    "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "rowid": "INTEGER PRIMARY KEY",
+    "keyed": " WITHOUT ROWID",
+}
+_SETTINGS = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA foreign_keys = ON;
+PRAGMA busy_timeout = 30000;
+PRAGMA cache_size = -65536;
+PRAGMA temp.cache_size = -65536;
+CREATE TEMPORARY TABLE asked (id text, vals text, digest text, number bigint);
+CREATE TEMPORARY TABLE arrived (stream bigint, publication bigint, page_id text, page_size bigint, ordinal bigint,
+    payload text)
+"""
+
+
+class _Statements:
+    """A transaction of one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def run(self, statement: str, **given: object) -> int:
+        return self._connection.execute(statement, given).rowcount
+
+    def rows(self, statement: str, **given: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, given).fetchall()
+
+    def many(self, statement: str, given: Iterable[Mapping[str, object]]) -> None:
+        self._connection.executemany(statement, given)
+
+    def ask(self, rows: Iterable[tuple[object, ...]]) -> None:
+        self._connection.execute("DELETE FROM asked")
+        self._connection.executemany("INSERT INTO asked VALUES (?, ?, ?, ?)", rows)
+
+
+class SqliteResults(SqlResults):
+    """The store in the file at `path`, which is made if there is none."""
+
+    def __init__(self, path: str | os.PathLike[str], few: int = FEW) -> None:
+        super().__init__(few)
+        self._path = Path(path)
+        self._one_writes = threading.Lock()
+        self._pool = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._held = threading.local()
+        self._closed = False
+        try:
+            with self._writing() as transaction:
+                create(transaction, _WORDS, str(self._path))
+        except BaseException:
+            self.close()
+            raise
+
+    # Connections
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        except sqlite3.OperationalError as error:
+            raise BadInput(
+                f"{self._path}: cannot open the store of results ({error}); its folder must exist"
+            ) from error
+        try:
+            connection.executescript(_SETTINGS)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, sqlite3.DatabaseError) and error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+                raise BadInput(f"{self._path}: this is no store of results; name another file") from error
+            raise
+        return connection
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """The connection that this thread holds already, or one of the pool."""
+        if (held := getattr(self._held, "connection", None)) is not None:
+            yield held
+            return
+        with self._pool:
+            if self._closed:
+                raise BadInput(f"{self._path}: the store of results is closed")
+            connection = self._idle.pop() if self._idle else None
+        with self._no_room():
+            self._held.connection = connection = connection or self._open()
+            try:
+                yield connection
+            finally:
+                self._held.connection = None
+                with self._pool:
+                    if not self._closed:
+                        self._idle.append(connection)
+                        connection = None
+                if connection is not None:
+                    connection.close()
+
+    @contextmanager
+    def _no_room(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError) as error:
+            if self._is_full(error):
+                raise NoRoom(
+                    f"{self._path}: no room left on the disk; nothing was stored. Make room, then try again"
+                ) from error
+            raise
+
+    def _is_full(self, error: sqlite3.OperationalError | OSError) -> bool:
+        if isinstance(error, OSError):
+            return error.errno == errno.ENOSPC
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF == sqlite3.SQLITE_IOERR:
+            # The shared memory of the log, for one, has no error of its own for this.
+            disk = os.statvfs(self._path.parent)
+            return disk.f_bavail * disk.f_frsize < 1 << 20
+        return bool(code & 0xFF == sqlite3.SQLITE_FULL)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        with self._connection() as connection:
+            yield _Statements(connection)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Transaction]:
+        with self._connection() as connection, self._one_writes:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield _Statements(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                # A disk that is full may have rolled back by itself.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _lock(self, table: str) -> str:
+        return ""
+
+    # Rows from Spark
+
+    @contextmanager
+    def _staging(self, matched: DataFrame | None, few: bool) -> Iterator[Staged]:
+        with self._connection() as connection:
+            try:
+                rows = 0 if matched is None else self._stage(connection, matched, few)
+                yield Staged(rows, "temp.arrived", {})
+            finally:
+                connection.execute("DELETE FROM temp.arrived")
+
+    def _stage(self, connection: sqlite3.Connection, matched: DataFrame, few: bool) -> int:
+        rows = 0
+        arriving: Iterable[pa.Table] | None = in_one_piece(matched) if few else None
+        for chunk in arriving if arriving is not None else chunks(matched):
+            rows += chunk.num_rows
+            columns = [column.to_pylist() for column in chunk.columns]
+            connection.execute("BEGIN")
+            connection.executemany(
+                f"INSERT INTO temp.arrived ({ARRIVED}) VALUES (?, ?, ?, ?, ?, ?)", zip(*columns, strict=True)
+            )
+            connection.execute("COMMIT")
+        return rows
+
+    def _ids(self, transaction: Transaction, count: int) -> int:
+        ((last,),) = transaction.rows(
+            "UPDATE counters SET value = value + :count WHERE name = 'results' RETURNING value", count=count
+        )
+        return int(last) - count
+
+    # Its life
+
+    def check(self) -> None:
+        with self._reading() as transaction:
+            transaction.rows("SELECT version FROM newsstand_schema")
+
+    def close(self) -> None:
+        with self._pool:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
