@@ -1,0 +1,369 @@
+"""A channel's body for one set of values becomes a query for all of them: its rows, each with its stream.
+
+Where it can, the table of values joins the body's own FROM ("flat"): the new dataset is broadcast to it, groups,
+windows and duplicates are taken per stream. A body with parameters in inner queries, outer joins to the right or
+aggregates without groups is put behind LATERAL as it is, and Spark decorrelates it. ORDER BY and LIMIT at the end of
+the body hold per stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from newsstand.cluster.body import Body
+from newsstand.cluster.cells import add_cells, conjuncts, tables_of
+from newsstand.cluster.columns import NEW, from_items, own_nodes
+from newsstand.cluster.dialect import read_expression, write_sql
+from newsstand.cluster.functions import AGGREGATES
+from newsstand.errors import BadQuery
+
+VALUES = "__v"
+"""The alias of the table of values."""
+
+_STREAM, _PUBLICATION, _PAGE, _SIZE = "__stream", "__publication", "__page_id", "__page_size"
+_JOINED = "__r"
+_JSON = """MAP('ignoreNullFields', 'false', 'timeZone', 'UTC', 'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX")"""
+
+
+@dataclass(frozen=True)
+class Views:
+    """Names under which Spark finds the data: the new dataset, the stored ones, the values."""
+
+    new: str
+    stored: Mapping[str, str]
+    values: str
+
+
+def evaluation_sql(body: Body, views: Views, broadcast_new: bool = True) -> str:
+    """The query whose rows are those of `results.MATCHED`."""
+    query = body.tree.copy()
+    keys, hidden = _order(body, query)
+    amount, skipped = _taken(query, "limit"), _taken(query, "offset")
+    given = query.args.get("with_")
+    common = given.pop() if given is not None else None
+    inner = None
+    if common is None or common.find(exp.Placeholder) is None:
+        inner = _flat(query.copy(), body, hidden, True, broadcast_new)
+    if inner is None:
+        if common is not None:
+            query.set("with_", common)
+            common = None
+        inner = _lateral(query, body, hidden)
+    _name_views(inner, views)
+    prefix = ""
+    if common is not None:
+        add_cells(common, VALUES)
+        _name_views(common, views)
+        prefix = write_sql(common) + " "
+    return prefix + _results(body, write_sql(inner), keys, amount, skipped)
+
+
+def _results(body: Body, inner: str, keys: Sequence[str], amount: int | None, skipped: int | None) -> str:
+    columns = ", ".join(_quoted(column) for column in body.columns)
+    given = f"{_STREAM}, {_PUBLICATION}, {_PAGE}, {_SIZE}"
+    sorting = "".join(f", __k{number}" for number in range(len(keys)))
+    named = "".join(f", {_sortable(key)[0]} AS __k{number}" for number, key in enumerate(keys))
+    payload = f"SELECT {given}{named}, TO_JSON(STRUCT({columns}), {_JSON}) AS payload FROM ({inner})"
+    ordinal = "CAST(0 AS BIGINT)"
+    where = ""
+    if keys or amount is not None or skipped is not None:
+        order = ", ".join(f"__k{number}{_sortable(key)[1]}" for number, key in enumerate(keys))
+        order += ", " if order else ""
+        row = f"ROW_NUMBER() OVER (PARTITION BY {_STREAM} ORDER BY {order}{_PUBLICATION}, payload)"
+        payload = f"SELECT {given}{sorting}, payload, CAST({row} AS BIGINT) AS __row FROM ({payload})"
+        ordinal = "__row" if keys else ordinal
+        bounds = [f"__row > {skipped}"] if skipped else []
+        bounds += [f"__row <= {(skipped or 0) + amount}"] if amount is not None else []
+        where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    return (
+        f"SELECT {_STREAM} AS stream, {_PUBLICATION} AS publication, {_PAGE} AS page_id, {_SIZE} AS page_size, "
+        f"{ordinal} AS ordinal, payload FROM ({payload}){where}"
+    )
+
+
+def _sortable(key: str) -> tuple[str, str]:
+    """An order key's column, and its direction."""
+    name, _, direction = key.partition(" ")
+    return name, f" {direction}" if direction else ""
+
+
+def _order(body: Body, query: exp.Query) -> tuple[list[str], list[exp.Expression]]:
+    """Take ORDER BY off: the columns to sort by with their directions, and those that are added for it."""
+    order = query.args.get("order")
+    if order is None:
+        return [], []
+    order.pop()
+    keys: list[str] = []
+    hidden: list[exp.Expression] = []
+    outputs = {column.lower(): column for column in body.columns}
+    plain = isinstance(query, exp.Select) and not query.args.get("distinct")
+    for item in order.expressions:
+        key = item.this
+        name = None
+        if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.this) <= len(body.columns):
+            name = body.columns[int(key.this) - 1]
+        elif isinstance(key, exp.Column) and not key.table and key.name.lower() in outputs:
+            name = outputs[key.name.lower()]
+        elif isinstance(query, exp.Select):
+            same = (one for one in query.expressions if one.unalias() == key)
+            name = next((one.alias_or_name for one in same if one.alias_or_name), None)
+        if name is None and not plain:
+            raise BadQuery(f"channels.{body.channel.name}.query: ORDER BY can only name columns of this SELECT")
+        if name is None:
+            name = f"__o{len(hidden)}"
+            hidden.append(exp.alias_(key.copy(), name))
+        direction = "DESC" if item.args.get("desc") else "ASC"
+        nulls = "FIRST" if item.args.get("nulls_first") else "LAST"
+        keys.append(f"{_quoted(name)} {direction} NULLS {nulls}")
+    return keys, hidden
+
+
+def _taken(query: exp.Query, what: str) -> int | None:
+    node = query.args.get(what)
+    return int(node.pop().expression.this) if node is not None else None
+
+
+# Flat: the values join the body's own FROM
+
+
+def _flat(
+    query: exp.Query, body: Body, hidden: Sequence[exp.Expression], traced: bool, broadcast_new: bool
+) -> exp.Query | None:
+    if isinstance(query, exp.Subquery):
+        plain = not query.args.get("order") and not query.args.get("limit") and not query.args.get("offset")
+        return _flat(query.this.copy(), body, hidden, traced, broadcast_new) if plain else None
+    if isinstance(query, exp.SetOperation):
+        # Rows that are compared with each other cannot carry their publications along.
+        traced = traced and isinstance(query, exp.Union) and not query.args.get("distinct")
+        left, right = query.args["this"], query.args["expression"]
+        if query.args.get("by_name") or query.args.get("with_"):
+            return None
+        sides = [_flat(side.copy(), body, (), traced, broadcast_new) for side in (left, right)]
+        if sides[0] is None or sides[1] is None:
+            return None
+        left.replace(sides[0])
+        right.replace(sides[1])
+        return query
+    assert isinstance(query, exp.Select)
+    return _flat_select(query, body, hidden, traced, broadcast_new) if _can_be_flat(query) else None
+
+
+def _can_be_flat(select: exp.Select) -> bool:
+    if any(select.args.get(part) for part in ("with_", "windows", "limit", "offset", "order")):
+        return False
+    joins = select.args.get("joins") or []
+    if any(join.side not in ("", "LEFT") for join in joins) or not select.args.get("from_"):
+        return False
+    if any(item.find(exp.Placeholder) for item in from_items(select) if not isinstance(item, exp.Lateral)):
+        return False
+    group = select.args.get("group")
+    if group is None:
+        return not is_aggregate(select) and not select.args.get("having")
+    return bool(group.expressions) and not any(value for key, value in group.args.items() if key != "expressions")
+
+
+def is_aggregate(select: exp.Select) -> bool:
+    """Whether a block makes one row out of many without saying GROUP BY."""
+    parts = [*select.expressions, *filter(None, [select.args.get("having")])]
+    for part in parts:
+        for node in [part, *own_nodes(part)]:
+            if isinstance(node, exp.Anonymous):
+                aggregates = node.name.lower() in AGGREGATES
+            else:
+                aggregates = isinstance(node, exp.AggFunc) or (
+                    isinstance(node, exp.Any) and not isinstance(node.this, exp.Query)
+                )
+            if aggregates and node.find_ancestor(exp.Query) is select and not _is_windowed(node):
+                return True
+    return False
+
+
+def _is_windowed(node: exp.Expression) -> bool:
+    parent = node.parent
+    while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+        node, parent = parent, parent.parent
+    return isinstance(parent, exp.Window) and parent.this is node
+
+
+def _flat_select(
+    select: exp.Select, body: Body, hidden: Sequence[exp.Expression], traced: bool, broadcast_new: bool
+) -> exp.Select:
+    stream = exp.column(_STREAM, table=VALUES)
+    new = _new_alias(select)
+    select.set("expressions", [*_provenance(select, traced), *(one.copy() for one in hidden), *select.expressions])
+    for window in [node for node in own_nodes(select) if isinstance(node, exp.Window)]:
+        window.set("partition_by", [stream.copy(), *(window.args.get("partition_by") or [])])
+    if select.args.get("group"):
+        named = [exp.column(f"__p_{parameter.name}", table=VALUES) for parameter in body.channel.parameters]
+        group = select.args["group"]
+        positions = [one for one in group.expressions if isinstance(one, exp.Literal) and one.is_int]
+        for position in positions:
+            position.replace(exp.Literal.number(int(position.this) + len(hidden) + 3))
+        group.set("expressions", [stream.copy(), *named, *group.expressions])
+    select.set("expressions", [exp.alias_(stream.copy(), _STREAM), *select.expressions])
+    _fill_markers(select)
+    add_cells(select, VALUES)
+    values = _values(body)
+    joins = select.args.get("joins") or []
+    free = not select.args.get("laterals") and all(
+        not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
+    )
+    if free and not any(isinstance(item, exp.Lateral) for item in from_items(select)):
+        broadcast = _arrange(select, values, new)
+    else:
+        select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
+        broadcast = new
+    if broadcast and broadcast_new:
+        select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.to_identifier(broadcast, quoted=True)])]))
+    return select
+
+
+def _arrange(select: exp.Select, values: exp.Subquery, new: str | None) -> str | None:
+    """Choose the order of inner joins, which Spark keeps; return what is to be broadcast.
+
+    Publications meet values first where a predicate holds between them. Where values meet stored records only, the
+    publications meet these first, which leaves little for the values to meet.
+    """
+    items = {item.alias_or_name: item for item in from_items(select)}
+    where = select.args.get("where")
+    parts = conjuncts(where.this) if where else []
+    for join in select.args.get("joins") or ():
+        if join.args.get("on") is not None:
+            parts += conjuncts(join.args["on"])
+    parts = [deep for part in parts for deep in conjuncts(part)]
+    bound = [part for part in parts if VALUES in tables_of(part)]
+    loose = [part for part in parts if VALUES not in tables_of(part)]
+    met = {alias for part in bound for alias in tables_of(part) if alias in items}
+    if new is not None and met and new not in met and len(items) > 1 and _connected(new, items, loose):
+        _join_first(select, items, loose, bound, values)
+        return _JOINED
+    first = [new] if new is not None and (new in met or not met) else [alias for alias in items if alias in met][:1]
+    order = [*first, *(alias for alias in items if alias not in first)]
+    sources: list[exp.Expression] = [items[alias] for alias in order]
+    sources.insert(1 if first else 0, values)
+    _set_from(select, sources, parts)
+    return new
+
+
+def _connected(new: str, items: Mapping[str, exp.Expression], parts: Sequence[exp.Expression]) -> bool:
+    reached, before = {new}, 0
+    while len(reached) > before:
+        before = len(reached)
+        for part in parts:
+            names = tables_of(part) & set(items)
+            if isinstance(part, exp.EQ) and names & reached:
+                reached |= names
+    return reached == set(items)
+
+
+def _join_first(
+    select: exp.Select,
+    items: Mapping[str, exp.Expression],
+    loose: Sequence[exp.Expression],
+    bound: Sequence[exp.Expression],
+    values: exp.Subquery,
+) -> None:
+    inner = exp.Select()
+    _set_from(inner, [item.copy() for item in items.values()], [part.copy() for part in loose])
+    _set_from(select, [values], [part.copy() for part in bound])
+    names: dict[tuple[str, str], str] = {}
+    for column in list(select.find_all(exp.Column)):
+        if column.table in items and not isinstance(column.this, exp.Star):
+            name = names.setdefault((column.table, column.name.lower()), f"__{len(names)}_{column.name}")
+            kept = column.parent is select and column.arg_key == "expressions"
+            moved = exp.column(name, table=_JOINED, quoted=True)
+            column.replace(exp.alias_(moved, column.name, quoted=True) if kept else moved)
+    inner.set(
+        "expressions",
+        [exp.alias_(exp.column(name, table=table, quoted=True), new) for (table, name), new in names.items()],
+    )
+    joined = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(_JOINED)))
+    select.set("joins", [exp.Join(this=joined, kind="CROSS")])
+
+
+def _set_from(select: exp.Select, sources: Sequence[exp.Expression], parts: Sequence[exp.Expression]) -> None:
+    parts = [part.copy() for part in parts]
+    select.set("from_", exp.From(this=sources[0]))
+    select.set("joins", [exp.Join(this=source, kind="CROSS") for source in sources[1:]])
+    select.set("where", exp.Where(this=exp.and_(*parts)) if parts else None)
+
+
+# Lateral: the body as it is, for each row of values
+
+
+def _lateral(query: exp.Query, body: Body, hidden: Sequence[exp.Expression]) -> exp.Select:
+    traced = isinstance(query, exp.Select)
+    if isinstance(query, exp.Select):
+        query.set("expressions", [*_provenance(query, True), *(one.copy() for one in hidden), *query.expressions])
+    _fill_markers(query)
+    add_cells(query, VALUES)
+    lateral = exp.Lateral(
+        this=exp.Subquery(this=query), view=False, outer=False, alias=exp.TableAlias(this=exp.to_identifier(_JOINED))
+    )
+    outer = exp.select(exp.column(_STREAM, table=VALUES))
+    unknown = [] if traced else _provenance(None, False)
+    outer.set("expressions", [*outer.expressions, *unknown, exp.Column(this=exp.Star(), table=_JOINED)])
+    outer.set("from_", exp.From(this=_values(body)))
+    outer.set("joins", [exp.Join(this=lateral, kind="CROSS")])
+    return outer
+
+
+# What both share
+
+
+def _provenance(select: exp.Select | None, traced: bool) -> list[exp.Expression]:
+    """The publication that a row comes from and its page, where they can be told."""
+    alias = None
+    if select is not None and traced and not select.args.get("group") and not select.args.get("distinct"):
+        alias = None if is_aggregate(select) or select.args.get("having") else _new_alias(select)
+    if alias is None:
+        texts = ("CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)", "CAST(NULL AS BIGINT)")
+    else:
+        texts = (f"`{alias}`.`_seq`", f"`{alias}`.`_page`.`id`", f"`{alias}`.`_page`.`size`")
+    return [exp.alias_(read_expression(text), name) for text, name in zip(texts, (_PUBLICATION, _PAGE, _SIZE), strict=True)]
+
+
+def _new_alias(select: exp.Select) -> str | None:
+    """The alias of the new dataset in FROM, if it stands there once."""
+    found = []
+    hidden = {join.this.alias_or_name for join in select.args.get("joins") or () if join.kind in ("SEMI", "ANTI")}
+    for item in from_items(select):
+        if isinstance(item, exp.Table) and item.db == NEW and item.alias not in hidden:
+            found.append(item.alias)
+    return found[0] if len(found) == 1 else None
+
+
+def _fill_markers(query: exp.Query) -> None:
+    for marker in list(query.find_all(exp.Placeholder)):
+        marker.replace(exp.column(f"__p_{marker.this}", table=VALUES))
+
+
+def _values(body: Body) -> exp.Subquery:
+    """The table of values under names that no field of a dataset can have."""
+    columns = [exp.alias_(exp.column("stream"), _STREAM)]
+    for parameter in body.channel.parameters:
+        columns.append(exp.alias_(exp.column(f"p_{parameter.name}", quoted=True), f"__p_{parameter.name}"))
+    select = exp.select(*columns)
+    select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier("values"), db=exp.to_identifier(VALUES))))
+    return exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier(VALUES)))
+
+
+def _name_views(tree: exp.Expression, views: Views) -> None:
+    for table in tree.find_all(exp.Table):
+        if table.db == VALUES:
+            name = views.values
+        elif table.db == NEW:
+            name = views.new
+        elif table.db == "stored":
+            name = views.stored[table.name]
+        else:
+            continue
+        table.set("db", exp.to_identifier("global_temp"))
+        table.set("this", exp.to_identifier(name, quoted=True))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
