@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import urlsplit
 
-from newsstand.cluster.body import parse_channel
+from newsstand.cluster.body import datasets_read, parse_channel
 from newsstand.cluster.records import parse_dataset
 from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import byte_count, duration_s, whole_number
@@ -132,12 +132,12 @@ class _Reading:
         channels: dict[str, Channel] = {}
         broken = set(self.table(document, "datasets")) - set(datasets)
         for name, table in self.tables(document, "channels"):
-            try:
-                channels[name] = parse_channel(name, table, datasets, defaults)
-            except BadInput as error:
+            with self.noting():
                 # What is wrong with a dataset is not told again by every channel that reads it.
-                if not any(f"'{dataset}'" in str(error) for dataset in broken):
-                    self.note(str(error))
+                query = table.get("query")
+                if broken and isinstance(query, str) and broken & datasets_read(query, f"channels.{name}.query"):
+                    continue
+                channels[name] = parse_channel(name, table, datasets, defaults)
         app = App(
             self.path.parent,
             datasets,

@@ -1,0 +1,180 @@
+"""newsstand.toml: read as a whole, every mistake told with its place."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from newsstand.cluster.app_folder import CLUSTER_KEYS, BadAppFile, ClusterOptions, KafkaLog, read_app
+from newsstand.cluster.tokens import new_token, token_lines
+from newsstand.cluster.units import byte_count, duration_s
+from newsstand.errors import BadApp
+
+WHOLE = """
+[datasets.emergencies]
+fields = {id = "string", kind = "string", lat = "double", lon = "double", text = "string?"}
+
+[datasets.shelters]
+fields = {name = "string", lat = "double", lon = "double"}
+key = "name"
+
+[channels.by_kind]
+query = "SELECT e.id, e.text FROM emergencies e WHERE e.kind = :kind"
+parameters = {kind = "string"}
+
+[defaults]
+delivery = "push"
+
+[cluster]
+port = 9000
+data = "kept"
+results = "postgresql://somebody:secret@127.0.0.1/newsstand"
+log = {kafka = "127.0.0.1:9092"}
+max_body_bytes = "32 MiB"
+away_after = "10m"
+
+[spark]
+"spark.sql.shuffle.partitions" = 4
+"spark.ui.enabled" = true
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "newsstand.toml").write_text(text)
+    return folder
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(BadAppFile) as caught:
+        read_app(write(folder, text))
+    place = f"{folder / 'newsstand.toml'}: "
+    assert all(mistake.startswith(place) for mistake in caught.value.mistakes)
+    return [mistake.removeprefix(place) for mistake in caught.value.mistakes]
+
+
+def test_an_app_is_read_as_it_is_written(tmp_path: Path) -> None:
+    _, token = new_token("gate", ["publish:emergencies"], bytes(32))
+    app = read_app(write(tmp_path, WHOLE + token_lines(token)))
+    assert list(app.datasets) == ["emergencies", "shelters"]
+    assert app.datasets["shelters"].key == "name"
+    channel = app.channels["by_kind"]
+    assert (channel.new, channel.push, channel.period_s) == ("emergencies", True, None)
+    assert app.tokens == (token,)
+    assert app.cluster.port == 9000
+    assert app.cluster.log == KafkaLog("127.0.0.1:9092", "newsstand.")
+    assert app.cluster.max_body_bytes == 32 * 2**20
+    assert app.cluster.away_after_s == 600
+    assert app.data == tmp_path / "kept"
+    assert app.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
+
+
+def test_an_empty_file_is_an_app_with_the_defaults(tmp_path: Path) -> None:
+    app = read_app(write(tmp_path, ""))
+    assert (app.datasets, app.channels, app.tokens, app.cluster) == ({}, {}, (), ClusterOptions())
+
+
+def test_a_password_is_not_told_by_accident(tmp_path: Path) -> None:
+    assert "secret" not in repr(read_app(write(tmp_path, WHOLE)))
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    text = WHOLE.replace('lat = "double"', 'lat = "float"').replace("port = 9000", 'port = "x"\nprot = 1')
+    told = mistakes(tmp_path, text + "[chanels.x]\n[[tokens]]\nname = 'gate'\n")
+    assert told[0] == "chanels: is not known; did you mean 'channels'?"
+    assert told[1].startswith("datasets.emergencies.fields.lat: unknown type 'float'")
+    assert told[2].startswith("datasets.shelters.fields.lat: unknown type 'float'")
+    assert told[3] == "tokens, number 1: needs name and sha256, each a string, and scopes, a list of strings"
+    assert told[4] == "cluster.prot: is not known; did you mean 'port'?"
+    assert told[5] == "cluster.port: must be a whole number from 0 to 65535"
+    assert len(told) == 6
+
+
+def test_the_message_is_the_first_mistake_and_how_many_more(tmp_path: Path) -> None:
+    write(tmp_path, "[clutser]\n[cluster]\nport = -1\n")
+    with pytest.raises(BadAppFile, match=r"clutser: is not known; did you mean 'cluster'\? \(and 1 more: "):
+        read_app(tmp_path)
+
+
+def test_a_channel_does_not_repeat_what_is_wrong_with_its_dataset(tmp_path: Path) -> None:
+    told = mistakes(tmp_path, WHOLE.replace('kind = "string", lat', 'kind = "strin", lat'))
+    assert [one.split(":")[0] for one in told] == ["datasets.emergencies.fields.kind"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("datasets = 1", "datasets: must be a table, written as [datasets]"),
+        ("[datasets]\nx = 1", "datasets.x: must be a table, written as [datasets.x]"),
+        ("channels = []", "channels: must be a table, written as [channels]"),
+        ("[tokens]\nname = 'x'", "tokens: must be written as [[tokens]]"),
+        ("[defaults]\ndelivry = 'push'", "defaults.delivry: is not known; did you mean 'delivery'?"),
+        ("[cluster]\nhost = ''", "cluster.host: must be a string that is not empty"),
+        ("[cluster]\nport = true", "cluster.port: must be a whole number from 0 to 65535"),
+        ("[cluster]\nresults = 'mysql://x'", 'cluster.results: must be "sqlite" or the URL of a database, '),
+        ("[cluster]\nlog = {kafka = '', prefix = 'a'}", "cluster.log: must be a string that is not empty"),
+        ("[cluster]\nlog = 'kafka'", 'cluster.log: must be "files" or {kafka = "host:9092"'),
+        ("[cluster]\nmax_body_bytes = 0", "cluster.max_body_bytes: must be a positive number of bytes"),
+        ("[cluster]\naway_after = 'soon'", "cluster.away_after: must be a positive number of seconds"),
+        ("[cluster]\nopen_metrics = 1", "cluster.open_metrics: must be true or false"),
+        ("[spark]\nmaster = 'x'", '[spark] master: a setting is written as "spark.some.key" = value'),
+        ("[[tokens]]\nname='a'\nsha256='b'\nscopes=['read']", "tokens, number 1: sha256: must be 64 hexadecimal"),
+        (
+            f"[[tokens]]\nname='a'\nsha256='{'0' * 64}'\nscopes=['raed']",
+            "tokens, number 1: scope 'raed' is none of admin, read, ",
+        ),
+    ],
+)
+def test_a_mistake_names_its_place(text: str, told: str, tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, text)
+    assert mistake.startswith(told)
+
+
+def test_two_tokens_cannot_share_a_name(tmp_path: Path) -> None:
+    lines = "".join(token_lines(new_token("gate", ["read"], bytes([n]) * 32)[1]) for n in (1, 2))
+    assert mistakes(tmp_path, lines) == ["tokens, number 2: the name 'gate' is taken"]
+
+
+def test_the_same_name_twice_is_no_toml(tmp_path: Path) -> None:
+    write(tmp_path, WHOLE + "[datasets.shelters]\n")
+    with pytest.raises(BadApp, match=r"newsstand\.toml: is not TOML: Cannot declare .*shelters.* twice"):
+        read_app(tmp_path)
+
+
+def test_a_folder_that_is_no_app_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadApp, match="absent: no such folder"):
+        read_app(tmp_path / "absent")
+    with pytest.raises(BadApp, match=r"has no newsstand\.toml"):
+        read_app(tmp_path)
+    (tmp_path / "newsstand.toml").write_bytes(b"\xff")
+    with pytest.raises(BadApp, match=r"newsstand\.toml: is not TOML"):
+        read_app(tmp_path)
+
+
+def test_every_option_can_be_written() -> None:
+    assert {name for name, _ in CLUSTER_KEYS.values()} == {one.name for one in fields(ClusterOptions)}
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("10s", 10), (10, 10), (0.5, 0.5), ("250ms", 0.25), ("5m", 300), ("1.5h", 5400), ("7 d", 604800)],
+)
+def test_durations_are_read(value: object, seconds: float) -> None:
+    assert duration_s(value) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "10", "s", "-1s", -1, 0, True, None, "1e9d", "3 fortnights", float("nan"), float("inf")]
+)
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    with pytest.raises(BadApp):
+        duration_s(value)
+
+
+@given(st.integers(1, 2**30), st.sampled_from([("B", 1), ("kB", 1000), ("KiB", 1024)]))
+def test_byte_counts_are_exact(count: int, unit: tuple[str, int]) -> None:
+    assert byte_count(f"{count} {unit[0]}") == count * unit[1]
+    assert byte_count(count) == count

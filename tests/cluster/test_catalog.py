@@ -1,0 +1,196 @@
+"""The catalog: what was changed over HTTP holds until the file is edited, and never breaks what is recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from newsstand.cluster.app_folder import read_app
+from newsstand.cluster.body import parse_channel
+from newsstand.cluster.catalog import Catalog, Conflict
+from newsstand.cluster.records import parse_dataset
+from newsstand.errors import BadApp, BadQuery, NotFound
+from newsstand.model import Channel, Dataset
+
+APP = """
+[datasets.emergencies]
+fields = {id = "string", kind = "string"}
+
+[datasets.shelters]
+fields = {name = "string"}
+key = "name"
+
+[channels.by_kind]
+query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind"
+new = "emergencies"
+parameters = {kind = "string"}
+"""
+
+
+def open_catalog(folder: Path, text: str = APP) -> Catalog:
+    (folder / "newsstand.toml").write_text(text)
+    return Catalog(read_app(folder), folder / "data" / "catalog.json")
+
+
+def dataset(name: str = "floods", key: str | None = None, /, **fields: str) -> Dataset:
+    return parse_dataset(name, {"fields": fields, **({"key": key} if key else {})})
+
+
+def channel(catalog: Catalog, name: str, query: str, **parameters: str) -> Channel:
+    table = {"query": query, "new": "emergencies", "parameters": parameters}
+    return parse_channel(name, table, catalog.datasets(), catalog.defaults)
+
+
+def test_what_the_file_declares_is_there(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    assert list(catalog.datasets()) == ["emergencies", "shelters"]
+    assert list(catalog.channels()) == ["by_kind"]
+    assert catalog.dataset("shelters").key == "name"
+    with pytest.raises(NotFound, match="no dataset 'shelter'; there are: emergencies, shelters"):
+        catalog.dataset("shelter")
+    with pytest.raises(NotFound, match="no channel 'x'; there are: by_kind"):
+        catalog.channel("x")
+
+
+def test_changes_survive_a_restart(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    floods = dataset(level="double")
+    assert catalog.put_dataset(floods) is None
+    wider = dataset("emergencies", id="string", kind="string", note="string?")
+    assert catalog.put_dataset(wider) is not None
+    every = channel(catalog, "every", "SELECT e.note FROM emergencies e")
+    catalog.put_channel(every)
+    catalog.drop_channel("by_kind")
+    catalog.drop_dataset("shelters")
+    again = open_catalog(tmp_path)
+    assert again.datasets() == {"emergencies": wider, "floods": floods} == catalog.datasets()
+    assert again.channels() == {"every": every} == catalog.channels()
+    assert again.superseded == []
+
+
+def test_a_change_holds_until_the_file_changes_that_name(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    other = channel(catalog, "by_kind", "SELECT e.kind FROM emergencies e WHERE e.kind = :kind", kind="string")
+    catalog.put_channel(other)
+    catalog.drop_dataset("shelters")
+    elsewhere = APP + '\n[datasets.users]\nfields = {id = "string"}\n'
+    assert open_catalog(tmp_path, elsewhere).channel("by_kind") == other
+    edited = elsewhere.replace("SELECT e.id", "SELECT e.id, e.kind")
+    last = open_catalog(tmp_path, edited)
+    assert last.channel("by_kind").query.startswith("SELECT e.id, e.kind")
+    assert last.superseded == ["channels.by_kind"]
+    assert "shelters" not in last.datasets()
+    assert open_catalog(tmp_path, edited).superseded == []
+
+
+def test_a_name_that_the_file_takes_later_is_the_files(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    catalog.put_dataset(dataset("users", id="string"))
+    later = open_catalog(tmp_path, APP + '\n[datasets.users]\nfields = {id = "string", home = "string?"}\n')
+    assert [field.name for field in later.dataset("users").fields] == ["id", "home"]
+    assert later.superseded == ["datasets.users"]
+
+
+def test_putting_back_what_the_file_says_leaves_no_override(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    before = catalog.dataset("shelters")
+    catalog.drop_dataset("shelters")
+    catalog.put_dataset(before)
+    kept = json.loads((tmp_path / "data" / "catalog.json").read_text())
+    assert kept["datasets"] == {}
+
+
+def test_a_dataset_that_a_channel_reads_stays(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    with pytest.raises(
+        Conflict, match="dataset 'emergencies': channel 'by_kind' reads it; drop the channel first"
+    ):
+        catalog.drop_dataset("emergencies")
+    catalog.drop_channel("by_kind")
+    assert catalog.drop_dataset("emergencies").name == "emergencies"
+    with pytest.raises(NotFound):
+        catalog.drop_dataset("emergencies")
+
+
+@pytest.mark.parametrize(
+    ("fields", "key", "told"),
+    [
+        ({"name": "string", "beds": "integer"}, "name", "shelters.fields.beds: recorded publications lack it"),
+        ({"name": "string?"}, None, "shelters.key: was 'name' and cannot become absent"),
+        ({"id": "string"}, "id", "shelters.key: was 'name' and cannot become 'id'"),
+        ({"name": "integer"}, "name", "shelters.fields.name: was 'string' and cannot become 'integer'"),
+    ],
+)
+def test_a_dataset_only_gains_optional_fields(
+    fields: dict[str, str], key: str | None, told: str, tmp_path: Path
+) -> None:
+    catalog = open_catalog(tmp_path)
+    before = catalog.datasets()
+    with pytest.raises(Conflict, match=told):
+        catalog.put_dataset(dataset("shelters", key, **fields))
+    assert catalog.datasets() == before
+    assert open_catalog(tmp_path).datasets() == before
+
+
+def test_a_field_cannot_be_dropped(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    with pytest.raises(Conflict, match=r"emergencies\.fields\.kind: recorded publications have it"):
+        catalog.put_dataset(dataset("emergencies", id="string"))
+
+
+def test_a_channel_keeps_its_parameters_and_its_new_dataset(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    with pytest.raises(Conflict, match=r"by_kind\.parameters: were \(kind string\) and cannot become \(none\)"):
+        catalog.put_channel(channel(catalog, "by_kind", "SELECT e.id FROM emergencies e"))
+    catalog.put_dataset(dataset("floods", kind="string"))
+    table = {
+        "query": "SELECT f.kind FROM floods f WHERE f.kind = :kind",
+        "new": "floods",
+        "parameters": {"kind": "string"},
+    }
+    with pytest.raises(Conflict, match=r"by_kind\.new: was 'emergencies' and cannot become 'floods'"):
+        catalog.put_channel(parse_channel("by_kind", table, catalog.datasets(), {}))
+
+
+def test_editing_the_file_between_two_starts_breaks_no_recorded_data_either(tmp_path: Path) -> None:
+    open_catalog(tmp_path)
+    with pytest.raises(
+        Conflict, match=r"datasets\.shelters\.fields\.name: was 'string' and cannot become 'integer'"
+    ):
+        open_catalog(tmp_path, APP.replace('name = "string"', 'name = "integer"'))
+    other = APP.replace("kind = :kind", "id = :id").replace('{kind = "string"}\n', '{id = "string"}\n')
+    other = other.replace('fields = {id = "string"}', 'fields = {id = "string", kind = "string"}')
+    with pytest.raises(
+        Conflict, match=r"by_kind\.parameters: were \(kind string\) and cannot become \(id string\)"
+    ):
+        open_catalog(tmp_path, other)
+    assert open_catalog(tmp_path).superseded == []
+
+
+def test_a_query_over_a_dataset_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    lost = Channel("lost", "SELECT f.level FROM floods f", "floods")
+    with pytest.raises((BadQuery, BadApp)):
+        catalog.put_channel(lost)
+    assert "lost" not in catalog.channels()
+
+
+def test_a_damaged_catalog_is_named_and_not_replaced(tmp_path: Path) -> None:
+    open_catalog(tmp_path)
+    path = tmp_path / "data" / "catalog.json"
+    path.write_text("{")
+    with pytest.raises(BadApp, match=r"catalog\.json: cannot be understood"):
+        open_catalog(tmp_path)
+    assert path.read_text() == "{"
+
+
+def test_a_change_that_cannot_be_kept_does_not_hold(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    path = tmp_path / "data" / "catalog.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BadApp, match=r"catalog\.json: cannot be "):
+        catalog.put_dataset(dataset(level="double"))
+    assert "floods" not in catalog.datasets()
