@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from newsstand.cluster.app_folder import App
 from newsstand.cluster.body import parse_body, parse_values
 from newsstand.cluster.catalog import Catalog, Conflict
+from newsstand.cluster.door import Door
 from newsstand.cluster.dry_run import Recorded, dry_run, explanation
 from newsstand.cluster.engine import Engine
 from newsstand.cluster.executions import Executions, Running
@@ -28,7 +29,6 @@ from newsstand.cluster.matching import check_body
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.notify import Notifier
 from newsstand.cluster.pages import PageStore, StoredPage
-from newsstand.cluster.records import Door
 from newsstand.cluster.results import Execution, Results, Stored
 from newsstand.cluster.tables import Tables
 from newsstand.cluster.trace import trace
@@ -62,7 +62,11 @@ class DataCluster:
         executions = Executions(spark, log, results, self._tables, now_ms, self._executed, limit)
         self._engine = Engine(spark, log, results, executions, data / "scratch", limit)
         self.notifier = Notifier(
-            results, now_ms, is_push=self._is_push, away_after_s=app.cluster.away_after_s, told=self.metrics.delivered
+            results,
+            now_ms,
+            is_push=self._is_push,
+            away_after_s=app.cluster.away_after_s,
+            told=self.metrics.delivered,
         )
         self._in_flight = 0
         self._changing = threading.RLock()
@@ -107,7 +111,7 @@ class DataCluster:
         if found is None:
             raise NotFound(f"dataset '{dataset}': no publication {seq}; the newest is {self._log.head(dataset)}")
         channels = [one for one in self.catalog.channels().values() if one.new == dataset]
-        return trace(found, channels, self._results, lambda name: self._engine.running(name))
+        return trace(found, channels, self._results, self._engine.running)
 
     def page(self, page: str) -> StoredPage:
         """A page that some publication carried or points to."""
@@ -183,7 +187,8 @@ class DataCluster:
             "subscriptions": subscriptions,
             "streams": streams,
             "last_seconds": round(running.seconds, 4) if running else None,
-            "failing": failure and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
+            "failing": failure
+            and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
         }
 
     def explain(self, name: str) -> Facts:
@@ -198,12 +203,12 @@ class DataCluster:
             "runs_with": self._engine.companions(name),
             "last_seconds": self.channel_status(name)["last_seconds"],
         }
-        recorded = Recorded(self._spark, self._log, self._tables, datasets)
+        recorded = Recorded(self._spark, self._log, self._tables.stored, datasets)
         return facts | explanation(recorded, channel, self._tables.values(channel).frame())
 
     def try_channel(self, channel: Channel, values: Sequence[Values], after: int, until: int | None) -> Facts:
         """What a channel would have produced for these values over recorded publications; nothing is stored."""
-        recorded = Recorded(self._spark, self._log, self._tables, self.catalog.datasets())
+        recorded = Recorded(self._spark, self._log, self._tables.stored, self.catalog.datasets())
         return dry_run(recorded, channel, values, after, until)
 
     # Brokers and subscriptions

@@ -4,8 +4,9 @@ Continuous channels over one dataset share one Structured Streaming query, whose
 Repetitive channels with one dataset and period share a reading of the log. Periods are measured by the monotonic
 clock, so that a wall clock set back or forth moves nothing (docs/decisions/0011).
 
-Spark's checkpoint is scratch: it is begun anew at every start, from the positions that stand with the results. What
-it would remember is known better there, in the transaction that also holds the results (docs/decisions/0010).
+Spark's checkpoint is scratch: it is begun anew at every start, from the positions that stand with the results.
+What it would remember is known better there, in the transaction that also holds the results
+(docs/decisions/0010).
 """
 
 from __future__ import annotations

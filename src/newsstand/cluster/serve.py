@@ -46,7 +46,8 @@ def serve(
     """Run a data cluster until SIGTERM or Ctrl-C; then answer what was begun and stop."""
     folder = (data or app.data).absolute()
     with ExitStack() as stack:
-        listening = stack.enter_context(_listening(host or app.cluster.host, app.cluster.port if port is None else port))
+        where = (host or app.cluster.host, app.cluster.port if port is None else port)
+        listening = stack.enter_context(_listening(*where))
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
         tokens = load_tokens(app, folder, say)
         stack.enter_context(_running(cluster))
@@ -63,7 +64,9 @@ def serve(
 
 
 @contextmanager
-def open_cluster(app: App, folder: Path, master: str | None = None, conf: Sequence[str] = ()) -> Iterator[DataCluster]:
+def open_cluster(
+    app: App, folder: Path, master: str | None = None, conf: Sequence[str] = ()
+) -> Iterator[DataCluster]:
     """A data cluster over a data folder, not yet started, for the length of a `with` block."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
