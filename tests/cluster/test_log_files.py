@@ -159,7 +159,7 @@ def test_after_any_crash_exactly_the_whole_appends_are_there(
     garbage: bytes,
     head_is_lost: bool,
 ) -> None:
-    """Acknowledged appends, then others of which the disk got the bytes up to any one of them, and then garbage."""
+    """Acknowledged appends, then others of which the disk got the bytes up to any one, and then garbage."""
     folder = tmp_path_factory.mktemp("log")
     kept: list[bytes] = []
     keys: dict[str, Appended] = {}
@@ -268,10 +268,12 @@ def test_a_full_disk_takes_nothing_harms_nothing_and_works_again_with_room(small
     filler.write_bytes(bytes(100_000))
     log = FileLog(small_disk / "log", segment_bytes=20_000)
     accepted = 0
-    with pytest.raises(NoRoom, match="no room"):
-        while True:
+    try:
+        while accepted < 1000:
             accepted = log.append("reports", [b'{"kind":"%s"}' % (b"x" * 1000)] * 3, 1, f"key {accepted}").last
-    assert 30 < accepted < 200
+    except NoRoom as error:
+        assert "no room" in str(error)  # noqa: PT017  the loop before it must end with it
+    assert 30 < accepted < 200, "the disk was never full, or at once"
     assert log.head("reports") == accepted
     assert numbers(log) == list(range(1, accepted + 1))
     assert numbers(FileLog(log.folder, read_only=True)) == numbers(log)
@@ -380,6 +382,7 @@ def test_a_task_that_sees_less_than_was_promised_fails(tmp_path: Path) -> None:
 
 
 @given(after=st.integers(0, 10**6), count=st.integers(0, 10**6), tasks=st.integers(1, 16))
+@settings(deadline=None)
 def test_tasks_are_adjacent_and_not_too_small(after: int, count: int, tasks: int) -> None:
     from newsstand.cluster.log_source import FEWEST, LogStreamReader
 
