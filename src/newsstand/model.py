@@ -120,13 +120,17 @@ class Result:
     page: Page | None = None
 
 
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_READABLE = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def canonical(values: Sequence[Scalar]) -> str:
     """One text for equal values."""
-    return json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))
+    return _COMPACT(list(values))
 
 
 def subscription_id(channel: str, values: Sequence[Scalar], broker: str) -> str:
     """The id of a subscription: the same for the same (channel, values, broker), always and everywhere."""
-    text = json.dumps([channel, canonical(values), broker], ensure_ascii=False)
+    text = _READABLE([channel, canonical(values), broker])
     digest = hashlib.blake2b(text.encode(), digest_size=15).digest()
     return base64.b32encode(digest).decode().lower()
