@@ -80,10 +80,12 @@ class DataCluster:
         self._engine.every(1.0, self._catch_up)
         self._engine.every(30.0, self._retain)
         self._engine.start()
+        self.notifier.start()
 
     def stop(self) -> None:
         """Stop executing and let go of everything but Spark, the log and the results."""
         self._engine.stop()
+        self.notifier.stop()
         self._keyed.close()
 
     # Publications

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
-from pyspark.sql import SparkSession
 
 from newsstand.cluster.api import create_api
 from newsstand.cluster.app_folder import App
@@ -20,8 +20,8 @@ from newsstand.cluster.log_files import FileLog
 from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
-from newsstand.cluster.tokens import load_tokens
-from newsstand.errors import BadOption, NewsstandError, NoRoom
+from newsstand.cluster.tokens import Tokens, admin_token, admin_token_path
+from newsstand.errors import BadOption
 from newsstand.spark import open_session
 
 ADDRESS = "address"
@@ -49,7 +49,7 @@ def serve(
         where = (host or app.cluster.host, app.cluster.port if port is None else port)
         listening = stack.enter_context(_listening(*where))
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
-        tokens = load_tokens(app, folder, say)
+        tokens = _tokens(app, folder, say)
         stack.enter_context(_running(cluster))
         api = create_api(cluster, tokens, app.cluster)
         server = uvicorn.Server(
@@ -101,6 +101,16 @@ def open_results(app: App, folder: Path) -> Results:
     return PostgresResults(app.cluster.results)
 
 
+def _tokens(app: App, folder: Path, say: Callable[[str], None]) -> Tokens:
+    """The tokens that an app declares; if it declares none, one of the cluster's own."""
+    if app.tokens:
+        return Tokens(app.tokens)
+    token, made = admin_token(folder, secrets.token_bytes(32))
+    if made:
+        say(f"newsstand: no tokens are configured; a token for everything is in {admin_token_path(folder)}")
+    return Tokens([token])
+
+
 @contextmanager
 def _running(cluster: DataCluster) -> Iterator[None]:
     cluster.start()
@@ -121,6 +131,3 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         except OSError as error:
             raise BadOption(f"cannot listen on {host} port {port}: {error.strerror}") from error
         yield listening
-
-
-__all__ = ["NewsstandError", "NoRoom", "SparkSession", "open_cluster", "serve"]
