@@ -4,8 +4,8 @@
     python examples/emergencies/play.py --broker          in another
 
 Shelters are published first. Then a report comes every ten seconds or so, a shelter tells how many places are
-left, and people publish where they are as they move. With `--broker` the program is also a broker: it subscribes to
-what the people of the city want, hears from the cluster which streams have moved, and reads their results.
+left, and people publish where they are as they move. With `--broker` the program is also a broker: it subscribes
+to what the people of the city want, hears from the cluster which streams have moved, and reads their results.
 """
 
 from __future__ import annotations

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import defaultdict
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from test_city import EXAMPLE, city, kilometres
+from test_city import EXAMPLE, city, kilometres, load
 
 from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.body import parse_body, parse_values
@@ -15,6 +22,7 @@ from newsstand.cluster.matching import check_body, match
 from newsstand.cluster.records import Door, arrow_table
 from newsstand.cluster.tables import values_table
 from newsstand.model import Values
+from newsstand.signing import sign
 
 Record = dict[str, object]
 
@@ -126,3 +134,109 @@ def test_a_channel_finds_what_a_plain_recomputation_finds(
     assert sum(map(len, right.values())) > 20, "the batch shows something"
     for stream, results in right.items():
         assert in_order(found[stream]) == in_order(results), wanted[stream]
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers as a data cluster does, and notifies of one stream after each report."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), StandInAnswers)
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.callback = ""
+        self.position = 2
+        self.answers: list[int] = []
+        self.busy_once = True
+
+
+class StandInAnswers(BaseHTTPRequestHandler):
+    server: StandIn
+
+    def answer(self) -> None:
+        cluster = self.server
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        cluster.asked.append((self.command, urlsplit(self.path).path, body))
+        status, told = 200, dict[str, object]()
+        if self.headers["Authorization"] != "Bearer secret-of-the-test":
+            status, told = 401, {"error": "no such token"}
+        elif self.path == "/datasets/reports/publications" and cluster.busy_once:
+            cluster.busy_once = False
+            status, told = 429, {"error": "busy"}
+        elif self.path.endswith("/publications"):
+            told = {"accepted": len(body.splitlines()), "refused": []}
+            if "reports" in self.path:
+                self.notify()
+        elif self.command == "PUT":
+            cluster.callback = json.loads(body)["callback"]
+            told = {"secret": "s3cret"}
+        elif self.command == "DELETE":
+            status, told = 404, {"error": "no such broker"}
+        elif self.path.startswith("/subscriptions/abc/results"):
+            question = parse_qs(urlsplit(self.path).query)
+            after, until = int(question["after"][0]), int(question["until"][0])
+            rows = [{"position": n, "payload": {"text": f"Flood {n}"}} for n in range(after + 1, until + 1)]
+            status, told = (200, {"results": rows}) if after >= 2 else (410, {"error": "gone", "earliest": 3})
+        content = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
+
+    def notify(self) -> None:
+        cluster = self.server
+        cluster.position += 1
+        streams = [{"subscription": "abc", "position": cluster.position}]
+        body = json.dumps({"channel": "reports_near", "streams": streams}).encode()
+        now, delivery = int(time.time()), cluster.position
+        for secret in ("s3cret", "a guess"):
+            headers = {"Newsstand-Signature": sign(secret, body, now, delivery)}
+            cluster.answers.append(httpx.post(cluster.callback, content=body, headers=headers).status_code)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with StandIn() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_the_city_is_played_and_its_broker_reads_what_it_is_told_of(
+    stand_in: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "address").write_text(f"http://127.0.0.1:{stand_in.server_port}\n")
+    (tmp_path / "admin.token").write_text("secret-of-the-test\n")
+    arguments = ["--data", str(tmp_path), "--seconds", "2", "--rate", "60", "--broker", "--seed", "11"]
+    assert load("play").main(arguments) == 0
+
+    played = [path.split("/")[2] for method, path, _ in stand_in.asked if path.endswith("/publications")]
+    assert played[:5] == ["shelters", "locations", "shelters", "reports", "reports"], "the second time after a 429"
+    (wanted,) = [json.loads(body) for _, path, body in stand_in.asked if path == "/brokers/city-11/subscriptions"]
+    assert sum(one["frontends"] for one in wanted) == sum(city.City(11).merged().values())
+    assert set(stand_in.answers[0::2]) == {200}
+    assert set(stand_in.answers[1::2]) == {401}, "signed with another secret"
+    assert stand_in.asked[-1][:2] == ("DELETE", "/brokers/city-11")
+    printed = capsys.readouterr().out
+    assert "reports_near: 1 new results in 1 streams, such as “Flood 3 …”" in printed
+    assert "a notification with a bad signature" in printed
+
+
+def test_what_hinders_the_play_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    play = load("play")
+    assert play.main(["--data", str(tmp_path)]) == 2
+    (tmp_path / "address").write_text("http://127.0.0.1:9\n")
+    (tmp_path / "admin.token").write_text("secret-of-the-test\n")
+    assert play.main(["--data", str(tmp_path), "--seconds", "1"]) == 2
+    no_address, no_answer = capsys.readouterr().err.splitlines()
+    assert no_address == f"play: {tmp_path}/address: is not there; start `newsstand cluster`, or pass --url"
+    assert no_answer.startswith("play: http://127.0.0.1:9: does not answer")
