@@ -30,6 +30,17 @@ class Trial(msgspec.Struct, forbid_unknown_fields=True):
 
 
 TABLE: dict[str, object] = {"type": "object"}
+TRIAL: dict[str, object] = {
+    "type": "object",
+    "required": ["values"],
+    "additionalProperties": False,
+    "properties": {
+        "values": {"type": "array", "items": {"type": ["object", "array"]}},
+        "after": {"type": "integer", "minimum": 0},
+        "until": {"type": ["integer", "null"], "minimum": 0},
+        "channel": {"type": ["object", "null"]},
+    },
+}
 
 
 def dataset_facts(dataset: Dataset) -> Facts:
@@ -155,7 +166,7 @@ def channel_routes(desk: Desk) -> APIRouter:
         "/channels/{channel}/try",
         response_model=Facts,
         responses=problems(*TOKEN, *BODY, 404),
-        openapi_extra=raw_body(json=msgspec.json.schema(Trial)["$defs"]["Trial"]),
+        openapi_extra=raw_body(json=TRIAL),
     )
     async def try_channel(request: Request, channel: str) -> Response:
         """What a channel, as it is or as `channel` defines it, would have made of recorded publications."""

@@ -1,0 +1,190 @@
+"""A cluster in memory with a real door, catalog and page store, and its API on a real socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from newsstand.cluster.api import create_api
+from newsstand.cluster.app_folder import read_app
+from newsstand.cluster.body import parse_values
+from newsstand.cluster.catalog import Catalog
+from newsstand.cluster.facade import Facts, Form, Receipt, Wanted
+from newsstand.cluster.metrics import Metrics
+from newsstand.cluster.pages import PageStore, StoredPage
+from newsstand.cluster.records import Door
+from newsstand.cluster.results import Gone
+from newsstand.cluster.tokens import Token, Tokens
+from newsstand.errors import NotFound
+from newsstand.model import Broker, Channel, Dataset, Result, Subscription, Values, subscription_id
+
+APP = """
+[datasets.emergencies]
+fields = {id = "string", kind = "string"}
+
+[datasets.shelters]
+fields = {name = "string"}
+key = "name"
+
+[channels.by_kind]
+query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind"
+new = "emergencies"
+parameters = {kind = "string"}
+
+[cluster]
+max_body_bytes = 100000
+max_subscriptions_body_bytes = "64 MiB"
+body_timeout = "500ms"
+"""
+
+
+class StandIn:
+    """Does what the API asks for, without Spark. `failing` is raised by the next publish calls."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "newsstand.toml").write_text(APP)
+        self.app = read_app(folder)
+        self.catalog = Catalog(self.app, folder / "data" / "catalog.json")
+        self.metrics = Metrics()
+        self.pages = PageStore(folder / "data" / "pages")
+        self.published: dict[str, list[bytes]] = {}
+        self.keys: dict[str, Receipt] = {}
+        self.subscribed: dict[str, Subscription] = {}
+        self.registered: dict[str, Broker] = {}
+        self.failing: list[Exception] = []
+        self.lacking: list[str] = []
+        self.earliest = 1
+
+    def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
+        if self.failing:
+            raise self.failing.pop(0)
+        if key in self.keys:
+            known = self.keys[key]
+            return Receipt(known.accepted, known.first, known.last, known.refused, repeated=True)
+        admitted = Door(self.catalog.dataset(dataset)).admit(body, form)
+        lines = self.published.setdefault(dataset, [])
+        first = len(lines) + 1
+        lines += admitted.lines
+        added = bool(admitted.lines)
+        receipt = Receipt(
+            len(admitted.lines), first if added else None, len(lines) if added else None, admitted.refused
+        )
+        self.metrics.published(dataset, receipt.accepted, len(receipt.refused))
+        if key is not None:
+            self.keys[key] = receipt
+        return receipt
+
+    def datasets(self) -> list[Dataset]:
+        return list(self.catalog.datasets().values())
+
+    def dataset(self, name: str) -> Dataset:
+        return self.catalog.dataset(name)
+
+    def put_dataset(self, dataset: Dataset) -> object:
+        return self.catalog.put_dataset(dataset)
+
+    def drop_dataset(self, name: str) -> object:
+        return self.catalog.drop_dataset(name)
+
+    def channels(self) -> list[Channel]:
+        return list(self.catalog.channels().values())
+
+    def channel(self, name: str) -> Channel:
+        return self.catalog.channel(name)
+
+    def put_channel(self, channel: Channel) -> object:
+        return self.catalog.put_channel(channel)
+
+    def drop_channel(self, name: str) -> object:
+        return self.catalog.drop_channel(name)
+
+    def channel_status(self, name: str) -> Facts:
+        return {"position": 0, "lag": len(self.published.get(self.channel(name).new, []))}
+
+    def explain(self, name: str) -> Facts:
+        return {"channel": self.channel(name).name}
+
+    def try_channel(self, channel: Channel, values: Sequence[Values], after: int, until: int | None) -> Facts:
+        return {"channel": channel.name, "values": list(values), "after": after, "until": until}
+
+    def register_broker(self, name: str, callback: str) -> Broker:
+        is_new = name not in self.registered
+        self.registered[name] = Broker(name, callback, "a secret")
+        return Broker(name, callback, "a secret" if is_new else "")
+
+    def dismiss_broker(self, name: str) -> object:
+        self.broker_status(name)
+        return self.registered.pop(name)
+
+    def brokers(self) -> list[Broker]:
+        return list(self.registered.values())
+
+    def broker_status(self, name: str) -> Facts:
+        if name not in self.registered:
+            raise NotFound(f"no broker '{name}'")
+        return {"pending": 0, "away": False}
+
+    def subscribe(self, broker: str, wanted: Sequence[Wanted]) -> list[Subscription]:
+        self.broker_status(broker)
+        made = []
+        for name, given, frontends in wanted:
+            values = parse_values(self.channel(name), given)
+            made.append(Subscription(subscription_id(name, values, broker), name, values, broker, 1, frontends))
+        self.subscribed |= {one.id: one for one in made}
+        return made
+
+    def unsubscribe(self, broker: str, ids: Sequence[str]) -> int:
+        return sum(self.subscribed.pop(one, None) is not None for one in ids)
+
+    def subscription(self, subscription: str) -> Subscription:
+        if subscription not in self.subscribed:
+            raise NotFound(f"no subscription '{subscription}'")
+        return self.subscribed[subscription]
+
+    def subscriptions(self, broker: str, after: str, limit: int) -> list[Subscription]:
+        self.broker_status(broker)
+        ids = sorted(one.id for one in self.subscribed.values() if one.broker == broker and one.id > after)
+        return [self.subscribed[one] for one in ids[:limit]]
+
+    def results(self, subscription: str, after: int, until: int | None, limit: int) -> list[Result]:
+        if after + 1 < self.earliest:
+            raise Gone(self.earliest)
+        last = min(3, 3 if until is None else until)
+        return [Result(n, 1000 + n, f'{{"id":"e{n}"}}', n) for n in range(after + 1, last + 1)][:limit]
+
+    def extent(self, subscription: str) -> tuple[int, int]:
+        return self.earliest, 3
+
+    def trace(self, dataset: str, seq: int) -> Facts:
+        if seq > len(self.published.get(dataset, [])):
+            raise NotFound(f"dataset '{dataset}': no publication {seq}")
+        return {"seq": seq}
+
+    def page(self, page: str) -> StoredPage:
+        found = self.pages.find(page)
+        if found is None:
+            raise NotFound(f"no page '{page}'")
+        return found
+
+    def ready(self) -> list[str]:
+        return self.lacking
+
+
+@contextmanager
+def serving(cluster: StandIn, tokens: Mapping[str, Token]) -> Iterator[str]:
+    """The URL of the cluster's API, for the length of a `with` block."""
+    api = create_api(cluster, Tokens(tokens.values()), cluster.app.cluster)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(api, log_config=None, access_log=False, lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,509 @@
+"""The HTTP API on a real socket: what it answers, what it refuses, and what it never waits for."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standin import StandIn, serving
+
+from newsstand.cluster.api_log import JsonLines
+from newsstand.cluster.api_publish import byte_range
+from newsstand.cluster.tokens import Token, new_token
+from newsstand.errors import Busy, NoRoom
+
+SCOPES = {
+    "admin": ["admin"],
+    "gate": ["publish:emergencies"],
+    "north": ["broker:north"],
+    "south": ["broker:south"],
+    "reader": ["read"],
+}
+MADE = {name: new_token(name, scopes, bytes([n]) * 32) for n, (name, scopes) in enumerate(SCOPES.items(), 1)}
+TOKENS: dict[str, Token] = {name: token for name, (_, token) in MADE.items()}
+GOOD = {"id": "e1", "kind": "flood"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+@pytest.fixture
+def url(cluster: StandIn) -> Iterator[str]:
+    with serving(cluster, TOKENS) as address:
+        yield address
+
+
+class Caller:
+    """Asks the API with one token."""
+
+    def __init__(self, url: str, name: str | None) -> None:
+        headers = {"Authorization": f"Bearer {MADE[name][0]}"} if name else {}
+        transport = httpx.HTTPTransport(verify=False)  # no TLS here, and no time spent on certificates
+        self.client = httpx.Client(base_url=url, headers=headers, transport=transport, timeout=10)
+
+    def __call__(self, method: str, path: str, status: int = 200, **more: object) -> httpx.Response:
+        response = self.client.request(method, path, **more)  # type: ignore[arg-type]
+        assert response.status_code == status, (response.status_code, response.text)
+        if status >= 400 and method != "HEAD":
+            assert "\n" not in response.json()["error"]
+        return response
+
+
+@pytest.fixture
+def call(url: str) -> Iterator[dict[str | None, Caller]]:
+    callers = {name: Caller(url, name) for name in (*MADE, None)}
+    yield callers
+    for caller in callers.values():
+        caller.client.close()
+
+
+Callers = dict[str | None, Caller]
+PUBLISH = "/datasets/emergencies/publications"
+
+
+# Publications
+
+
+def test_one_record_an_array_and_lines_are_accepted(call: Callers) -> None:
+    gate = call["gate"]
+    assert gate("POST", PUBLISH, json=GOOD).json() == {
+        "accepted": 1,
+        "first": 1,
+        "last": 1,
+        "refused": [],
+        "repeated": False,
+    }
+    assert gate("POST", PUBLISH, json=[GOOD, GOOD]).json()["last"] == 3
+    lines = b'{"id":"a","kind":"b"}\n\n{"id":1}\n{"id":"c","kind":"d"}\n'
+    told = gate(
+        "POST", PUBLISH, content=lines, headers={"Content-Type": "application/x-ndjson; charset=utf-8"}
+    ).json()
+    assert (told["accepted"], told["first"], told["last"]) == (2, 4, 5)
+    assert [one["index"] for one in told["refused"]] == [1]
+    assert gate("POST", PUBLISH, json=[]).json()["accepted"] == 0
+
+
+def test_422_if_every_record_was_refused(call: Callers) -> None:
+    told = call["gate"]("POST", PUBLISH, 422, json=[{"id": 1}, {"kind": "x"}]).json()
+    assert [one["index"] for one in told["refused"]] == [0, 1]
+    assert told["error"].startswith("all 2 records were refused; record 0: ")
+
+
+def test_a_key_that_is_repeated_adds_nothing(call: Callers, cluster: StandIn) -> None:
+    first, again = (
+        call["gate"]("POST", PUBLISH, json=GOOD, headers={"Idempotency-Key": "k1"}).json() for _ in range(2)
+    )
+    assert again == {**first, "repeated": True}
+    assert len(cluster.published["emergencies"]) == 1
+    call["gate"]("POST", PUBLISH, 400, json=GOOD, headers={"Idempotency-Key": "k" * 256})
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("application/json", b"{", 400),
+        ("application/json", b"", 400),
+        ("application/json", b"\xff", 400),
+        ("text/plain", b"{}", 415),
+        ("application/x-www-form-urlencoded", b"a=b", 415),
+    ],
+)
+def test_a_body_that_is_not_what_it_says_is_refused(
+    content_type: str, body: bytes, status: int, call: Callers
+) -> None:
+    call["gate"]("POST", PUBLISH, status, content=body, headers={"Content-Type": content_type})
+
+
+def test_a_compressed_body_is_refused(call: Callers) -> None:
+    call["gate"]("POST", PUBLISH, 415, json=GOOD, headers={"Content-Encoding": "gzip"})
+
+
+def test_busy_tells_when_to_come_again_and_a_full_disk_is_told(call: Callers, cluster: StandIn) -> None:
+    cluster.failing = [Busy("too far behind", 2.3), NoRoom("the disk is full")]
+    assert call["gate"]("POST", PUBLISH, 429, json=GOOD).headers["Retry-After"] == "3"
+    call["gate"]("POST", PUBLISH, 507, json=GOOD)
+    call["gate"]("POST", PUBLISH, 200, json=GOOD)
+
+
+def test_a_dataset_that_is_not_there_is_404(call: Callers) -> None:
+    call["admin"]("POST", "/datasets/floods/publications", 404, json=GOOD)
+
+
+# Limits, on bare sockets
+
+
+def connection(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=10)
+
+
+def head(length: str) -> bytes:
+    token = MADE["gate"][0]
+    return (
+        f"POST {PUBLISH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\n{length}\r\n\r\n"
+    ).encode()
+
+
+def test_a_body_that_announces_too_much_is_refused_before_it_is_sent(url: str) -> None:
+    with connection(url) as plug:
+        plug.sendall(head("Content-Length: 100001"))
+        answer = plug.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"larger than 100000 bytes" in answer
+
+
+def test_a_body_without_a_length_is_counted_while_it_comes(url: str, cluster: StandIn) -> None:
+    with connection(url) as plug:
+        plug.sendall(head("Transfer-Encoding: chunked"))
+        chunk = b"2710\r\n" + b" " * 10_000 + b"\r\n"
+        for _ in range(11):  # and it never ends
+            plug.sendall(chunk)
+        answer = plug.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert cluster.published == {}
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(url: str) -> None:
+    begun = time.monotonic()
+    with connection(url) as plug:
+        plug.sendall(head("Content-Length: 100") + b"[")
+        answer = plug.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert time.monotonic() - begun < 5
+
+
+def test_a_client_that_leaves_in_the_middle_harms_nobody(url: str, call: Callers, cluster: StandIn) -> None:
+    with connection(url) as plug:
+        plug.sendall(head("Content-Length: 100") + b'{"id"')
+    call["gate"]("POST", PUBLISH, json=GOOD)
+    assert len(cluster.published["emergencies"]) == 1
+
+
+# Tokens
+
+
+def test_without_a_good_token_nothing_is_told(call: Callers, url: str) -> None:
+    for path in ("/datasets", "/channels", "/brokers", "/metrics", "/pages/x", "/subscriptions/x/results"):
+        assert call[None]("GET", path, 401).headers["WWW-Authenticate"] == "Bearer"
+        call[None]("GET", path, 401, headers={"Authorization": "Bearer wrong"})
+        call[None]("GET", path, 401, headers={"Authorization": f"Basic {MADE['admin'][0]}"})
+    assert httpx.get(f"{url}/openapi.json", trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "path"),
+    [
+        ("gate", "POST", "/datasets/shelters/publications"),
+        ("gate", "POST", "/datasets/any%20name/publications"),
+        ("gate", "POST", "/datasets/NAME/publications"),
+        ("gate", "GET", "/channels"),
+        ("gate", "GET", "/metrics"),
+        ("gate", "PUT", "/datasets/emergencies"),
+        ("reader", "POST", PUBLISH),
+        ("reader", "DELETE", "/channels/by_kind"),
+        ("reader", "PUT", "/brokers/north"),
+        ("reader", "POST", "/channels/by_kind/try"),
+        ("north", "POST", PUBLISH),
+        ("north", "PUT", "/brokers/south"),
+        ("north", "GET", "/brokers/south"),
+        ("north", "POST", "/brokers/south/subscriptions"),
+        ("north", "DELETE", "/brokers/south/subscriptions"),
+        ("north", "PUT", "/channels/by_kind"),
+        ("north", "GET", "/channels/by_kind/explain"),
+    ],
+)
+def test_a_token_does_not_do_what_its_scope_does_not_say(name: str, method: str, path: str, call: Callers) -> None:
+    assert f"the token '{name}' lacks the scope" in call[name](method, path, 403).json()["error"]
+
+
+# Datasets and channels
+
+
+def test_a_dataset_is_made_changed_and_dropped(call: Callers) -> None:
+    admin = call["admin"]
+    table = {"fields": {"level": "double"}}
+    assert admin("PUT", "/datasets/floods", 201, json=table).json() == {"name": "floods", **table}
+    wider = {"fields": {"level": "double", "river": "string?"}}
+    admin("PUT", "/datasets/floods", 200, json=wider)
+    assert call["reader"]("GET", "/datasets/floods").json() == {"name": "floods", **wider}
+    admin("PUT", "/datasets/floods", 200, json=call["reader"]("GET", "/datasets/floods").json())
+    admin("PUT", "/datasets/floods", 409, json={"fields": {"level": "string"}})
+    admin("PUT", "/datasets/floods", 422, json={"fields": {"level": "nonsense"}})
+    admin("PUT", "/datasets/floods", 422, json=[])
+    admin("PUT", "/datasets/floods", 400, content=b"{")
+    admin("PUT", "/datasets/floods", 412, json=wider, headers={"If-None-Match": "*"})
+    admin("PUT", "/datasets/floods", 422, json={"name": "other", **wider})
+    admin("DELETE", "/datasets/floods")
+    admin("DELETE", "/datasets/floods", 404)
+    assert "reads it" in admin("DELETE", "/datasets/emergencies", 409).json()["error"]
+    assert [one["name"] for one in call["gate"]("GET", "/datasets").json()["datasets"]] == [
+        "emergencies",
+        "shelters",
+    ]
+
+
+def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
+    admin = call["admin"]
+    query = "SELECT e.kind FROM emergencies e WHERE e.id = :id"
+    table = {"query": query, "new": "emergencies", "parameters": {"id": "string"}}
+    assert admin("PUT", "/channels/by_id", 201, json=table).json()["query"] == query
+    told = call["north"]("GET", "/channels/by_id").json()
+    assert (told["parameters"], told["status"]["position"]) == ({"id": "string"}, 0)
+    admin("PUT", "/channels/by_id", 200, json=told)
+    admin("PUT", "/channels/by_id", 409, json={**table, "query": query.replace(":id", "'x'"), "parameters": {}})
+    admin("PUT", "/channels/by_id", 422, json={**table, "query": "DROP TABLE emergencies"})
+    assert len(call["reader"]("GET", "/channels").json()["channels"]) == 2
+    assert call["reader"]("GET", "/channels/by_id/explain").json() == {"channel": "by_id"}
+    tried = admin("POST", "/channels/by_id/try", json={"values": [{"id": "e1"}, ["e2"]], "until": 9}).json()
+    assert tried == {"channel": "by_id", "values": [["e1"], ["e2"]], "after": 0, "until": 9}
+    admin("POST", "/channels/by_id/try", 422, json={"values": [["a", "b"]]})
+    admin("POST", "/channels/by_id/try", 422, json={"vlaues": []})
+    admin("DELETE", "/channels/by_id")
+    admin("GET", "/channels/by_id", 404)
+
+
+# Brokers, subscriptions, results
+
+
+def subscribe(call: Callers, name: str, kinds: list[str]) -> list[str]:
+    call[name]("PUT", f"/brokers/{name}", json={"callback": "http://127.0.0.1:1/notify"})
+    wanted = [{"channel": "by_kind", "values": {"kind": kind}, "frontends": 2} for kind in kinds]
+    ids: list[str] = call[name]("POST", f"/brokers/{name}/subscriptions", json=wanted).json()["ids"]
+    return ids
+
+
+def test_the_secret_of_a_broker_is_told_once(call: Callers) -> None:
+    body = {"callback": "http://127.0.0.1:1/notify"}
+    assert call["north"]("PUT", "/brokers/north", json=body).json() == {
+        "name": "north",
+        **body,
+        "secret": "a secret",
+    }
+    assert "secret" not in call["north"]("PUT", "/brokers/north", json=body).json()
+    for told in (call["reader"]("GET", "/brokers"), call["north"]("GET", "/brokers/north")):
+        assert "secret" not in told.text
+    call["north"]("DELETE", "/brokers/north")
+    call["north"]("GET", "/brokers/north", 404)
+
+
+@pytest.mark.parametrize(
+    "callback", ["", "x", "ftp://a/b", "http://", "http://a:99999/", "http://u:p@a/", "http://a/#b", "http://a/\n"]
+)
+def test_a_callback_is_a_plain_url(callback: str, call: Callers) -> None:
+    call["north"]("PUT", "/brokers/north", 422, json={"callback": callback})
+
+
+def test_a_broker_has_a_plain_name(call: Callers) -> None:
+    call["admin"]("PUT", "/brokers/North%20Pole", 422, json={"callback": "http://127.0.0.1:1/"})
+
+
+def test_the_ids_come_in_the_order_of_the_question(call: Callers, cluster: StandIn) -> None:
+    kinds = [f"k{n}" for n in range(25_000)]
+    ids = subscribe(call, "north", kinds)
+    assert [cluster.subscribed[one].values for one in ids] == [(kind,) for kind in kinds]
+    lines = "".join(json.dumps({"channel": "by_kind", "values": [kind]}) + "\n" for kind in kinds[:3])
+    headers = {"Content-Type": "application/x-ndjson"}
+    told = call["north"]("POST", "/brokers/north/subscriptions", content=lines, headers=headers).json()
+    assert told["ids"] == ids[:3]
+    assert subscribe(call, "north", []) == []
+
+
+def test_subscriptions_are_listed_page_by_page_and_dropped(call: Callers) -> None:
+    ids = subscribe(call, "north", ["a", "b", "c"])
+    subscribe(call, "south", ["a"])
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        told = call["north"]("GET", f"/brokers/north/subscriptions?limit=2&after={after}").json()
+        seen += [one["id"] for one in told["subscriptions"]]
+        after = told["next"]
+    assert seen == sorted(ids)
+    assert told["subscriptions"][-1]["frontends"] == 2
+    path = "/brokers/north/subscriptions"
+    assert call["north"]("DELETE", path, json=[ids[0], "none"]).json() == {"dropped": 1}
+    call["north"]("GET", f"{path}?limit=0", 422)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [{"channel": "by_kind", "values": {"kind": 1}}],
+        [{"channel": "by_kind", "values": []}],
+        [{"values": []}],
+        [{"channel": "by_kind", "values": ["a"], "frontends": 0}],
+        [{"channel": "by_kind", "values": ["a"], "extra": 0}],
+        {"channel": "by_kind"},
+    ],
+)
+def test_a_subscription_that_does_not_fit_is_refused(wanted: object, call: Callers, cluster: StandIn) -> None:
+    subscribe(call, "north", [])
+    call["north"]("POST", "/brokers/north/subscriptions", 422, json=wanted)
+    assert cluster.subscribed == {}
+
+
+def test_results_are_json_within_json(call: Callers) -> None:
+    (one,) = subscribe(call, "north", ["flood"])
+    told = call["north"]("GET", f"/subscriptions/{one}/results?after=1&limit=1").json()
+    assert told == {
+        "results": [{"position": 2, "at_ms": 1002, "payload": {"id": "e2"}, "publication": 2, "page": None}],
+        "head": 3,
+        "earliest": 1,
+    }
+    assert call["north"]("GET", f"/subscriptions/{one}/results?after=9").json()["results"] == []
+    for query in ("after=-1", "limit=0", "limit=10001", "after=x", f"after={2**63}"):
+        call["north"]("GET", f"/subscriptions/{one}/results?{query}", 422)
+
+
+def test_to_another_broker_a_subscription_does_not_exist(call: Callers) -> None:
+    (one,) = subscribe(call, "north", ["flood"])
+    hidden = call["south"]("GET", f"/subscriptions/{one}/results", 404).json()
+    absent = call["south"]("GET", "/subscriptions/absent/results", 404).json()
+    assert hidden["error"].replace(one, "absent") == absent["error"]
+    call["admin"]("GET", f"/subscriptions/{one}/results")
+
+
+def test_what_retention_removed_is_gone(call: Callers, cluster: StandIn) -> None:
+    (one,) = subscribe(call, "north", ["flood"])
+    cluster.earliest = 3
+    assert call["north"]("GET", f"/subscriptions/{one}/results", 410).json()["earliest"] == 3
+    assert len(call["north"]("GET", f"/subscriptions/{one}/results?after=2").json()["results"]) == 1
+
+
+def test_a_trace_is_told_to_readers(call: Callers) -> None:
+    call["gate"]("POST", PUBLISH, json=GOOD)
+    assert call["reader"]("GET", f"{PUBLISH}/1/trace").json() == {"seq": 1}
+    call["reader"]("GET", f"{PUBLISH}/2/trace", 404)
+    call["reader"]("GET", f"{PUBLISH}/0/trace", 422)
+    call["gate"]("GET", f"{PUBLISH}/1/trace", 403)
+
+
+# Pages
+
+
+def test_a_page_is_served_whole_in_part_or_not_again(call: Callers, cluster: StandIn) -> None:
+    content = bytes(range(256)) * 2000
+    page = cluster.pages.keep(content, "image/png")
+    path, north = f"/pages/{page.id}", call["north"]
+    whole = north("GET", path)
+    assert (whole.content, whole.headers["Content-Type"]) == (content, "image/png")
+    assert "immutable" in whole.headers["Cache-Control"]
+    tag = whole.headers["ETag"]
+    assert north("GET", path, 304, headers={"If-None-Match": f'"x", W/{tag}'}).content == b""
+    part = north("GET", path, 206, headers={"Range": "bytes=1000-1003"})
+    assert (part.content, part.headers["Content-Range"]) == (content[1000:1004], "bytes 1000-1003/512000")
+    assert north("GET", path, 206, headers={"Range": "bytes=-3"}).content == content[-3:]
+    assert north("GET", path, 206, headers={"Range": "bytes=0-", "If-Range": tag}).content == content
+    assert north("GET", path, 200, headers={"Range": "bytes=5-", "If-Range": '"x"'}).content == content
+    assert north("GET", path, 200, headers={"Range": "bytes=0-1,3-4"}).content == content
+    beyond = north("GET", path, 416, headers={"Range": "bytes=512000-"})
+    assert beyond.headers["Content-Range"] == "bytes */512000"
+    asked = north("HEAD", path)
+    assert (asked.headers["Content-Length"], asked.headers["ETag"], asked.content) == ("512000", tag, b"")
+    call["gate"]("GET", path, 403)
+    north("GET", "/pages/..%2f..%2fadmin.token", 404)
+    north("GET", f"/pages/{'0' * 32}", 404)
+
+
+def test_a_page_that_lies_elsewhere_is_pointed_to(call: Callers, cluster: StandIn) -> None:
+    page = cluster.pages.point("http://127.0.0.1:9/page", 10)
+    assert call["north"]("GET", f"/pages/{page.id}", 307).headers["Location"] == "http://127.0.0.1:9/page"
+
+
+@given(st.integers(0, 40), st.integers(0, 50), st.integers(0, 50))
+def test_a_range_is_what_a_slice_is(size: int, first: int, last: int) -> None:
+    content = bytes(range(size))
+    assert byte_range("", size) is None
+    for header, piece in (
+        (f"bytes={first}-{last}", content[first : last + 1]),
+        (f"bytes={first}-", content[first:]),
+        (f"bytes=-{last}", content[-last:] if last else b""),
+    ):
+        part = byte_range(header, size)
+        if part is None:
+            assert last < first
+        else:
+            assert content[part[0] : part[1]] == piece
+            assert (part[0] < part[1]) is bool(piece)
+
+
+# Health, logs, description
+
+
+def test_health_needs_no_token_and_tells_what_is_lacking(call: Callers, cluster: StandIn) -> None:
+    call[None]("GET", "/healthz")
+    call[None]("GET", "/readyz")
+    cluster.lacking = ["results: the database does not answer"]
+    assert call[None]("GET", "/readyz", 503).json()["lacking"] == cluster.lacking
+    call[None]("GET", "/healthz")
+
+
+def test_metrics_count_by_route_and_never_by_what_callers_invent(call: Callers) -> None:
+    call["gate"]("POST", PUBLISH, json=[GOOD, {"id": 1}])
+    call["admin"]("GET", "/datasets/invented", 404)
+    call["admin"]("GET", "/invented", 404)
+    call["admin"]("PROPFIND", "/datasets", 405)
+    text = call["reader"]("GET", "/metrics").text
+    assert 'newsstand_publications_accepted_total{dataset="emergencies"} 1.0' in text
+    assert 'newsstand_publications_refused_total{dataset="emergencies"} 1.0' in text
+    counted = 'newsstand_http_request_seconds_count{method="GET",route="/datasets/{dataset}",status="404"} 1.0'
+    assert counted in text
+    assert 'method="other"' in text
+    assert "invented" not in text
+
+
+def test_a_request_is_one_line_of_json_without_its_token(call: Callers, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "newsstand.cluster.api_log"):
+        given = call["gate"]("POST", PUBLISH, json=GOOD, headers={"X-Request-Id": "mine-1"})
+        made = call["gate"]("POST", PUBLISH, json=GOOD, headers={"X-Request-Id": "not\tmine"})
+    assert given.headers["X-Request-Id"] == "mine-1"
+    assert re.fullmatch("[0-9a-f]{32}", made.headers["X-Request-Id"])
+    lines = [JsonLines().format(record) for record in caplog.records if record.getMessage() == "request"]
+    told = json.loads(lines[0])
+    assert told["method"] == "POST"
+    assert told["route"] == "/datasets/{dataset}/publications"
+    assert (told["status"], told["token"], told["request"]) == (200, "gate", "mine-1")
+    assert told["bytes"] == len(given.content)
+    assert "newsstand_" not in "".join(lines)
+
+
+def test_what_goes_wrong_unexpectedly_is_500_and_in_the_log(
+    call: Callers, cluster: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.failing = [ZeroDivisionError("a detail that is nobody's business")]
+    answer = call["gate"]("POST", PUBLISH, 500, json=GOOD)
+    assert answer.headers["X-Request-Id"] in answer.json()["error"]
+    assert "nobody's business" not in answer.text
+    assert "nobody's business" in caplog.text
+    call["gate"]("POST", PUBLISH, json=GOOD)
+
+
+def test_the_description_names_every_path_and_no_page_loads_from_elsewhere(call: Callers) -> None:
+    described = call[None]("GET", "/openapi.json").json()
+    assert {"/datasets/{dataset}/publications", "/pages/{page}", "/readyz"} <= set(described["paths"])
+    assert described["components"]["securitySchemes"]
+    for path in ("/docs", "/redoc", "/"):
+        call[None]("GET", path, 404)
+
+
+def test_a_connection_serves_many_requests(url: str) -> None:
+    parts = urlsplit(url)
+    plug = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+    for _ in range(3):
+        plug.request("GET", "/healthz")
+        assert plug.getresponse().read() == b'{"status":"alive"}'
+        assert plug.sock is not None
+    plug.close()
