@@ -1,8 +1,8 @@
 """Signed notifications: the cluster signs them, brokers verify them.
 
 The header `Newsstand-Signature` is `t=…,id=…,v1=…`: the time of sending in Unix seconds, the number of the
-delivery, and the HMAC-SHA256, in hexadecimal, of `{t}.{id}.` and the body under the secret that the broker was given
-when it registered. The numbers of one sender's deliveries only rise, so one number tells what has been seen.
+delivery, and the HMAC-SHA256, in hexadecimal, of `{t}.{id}.` and the body under the secret that the broker was
+given when it registered. The numbers of one sender's deliveries only rise, so one number tells what has been seen.
 """
 
 from __future__ import annotations

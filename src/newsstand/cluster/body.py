@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from newsstand.cluster.columns import NEW, STORED, Naming, name_columns
+from newsstand.cluster.columns import NEW, STORED, Naming, inline_common, name_columns
 from newsstand.cluster.dialect import read_query
 from newsstand.cluster.functions import DISTANCE, REFUSED
 from newsstand.errors import BadQuery
@@ -64,6 +64,7 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     _check_nodes(tree, naming)
     _check_markers(tree, channel, naming)
     columns = name_columns(tree, naming)
+    inline_common(tree)
     _check_columns(columns, place)
     _check_order(tree, naming)
     assert columns is not None

@@ -92,6 +92,29 @@ def name_columns(
     return _outputs(query)
 
 
+def inline_common(query: exp.Query) -> None:
+    """Put the queries of WITH where they are named, in place: after `name_columns`, which has checked them."""
+    for inner in reversed(list(query.find_all(exp.Query))):
+        if inner.args.get("with_") is None:
+            continue
+        commons = inner.args["with_"].pop().expressions
+        for number, common in enumerate(commons):
+            for place in [*(later.this for later in commons[number + 1 :]), inner]:
+                _inline(place, common)
+
+
+def _inline(query: exp.Query, common: exp.CTE) -> None:
+    for table in list(query.find_all(exp.Table)):
+        if table.db or not isinstance(table.this, exp.Identifier) or table.name.lower() != common.alias.lower():
+            continue
+        columns = _column_aliases(table) or _column_aliases(common)
+        alias = exp.TableAlias(
+            this=exp.to_identifier(table.alias_or_name, quoted=True),
+            columns=[exp.to_identifier(column, quoted=True) for column in columns],
+        )
+        table.replace(exp.Subquery(this=common.this.copy(), alias=alias))
+
+
 def from_items(select: exp.Select) -> list[exp.Expression]:
     """What stands in FROM, joins and lateral views of a block, in order."""
     first = select.args.get("from_")

@@ -37,36 +37,25 @@ class Views:
     values: str
 
 
-def evaluation_sql(body: Body, views: Views, broadcast_new: bool = True) -> str:
-    """The query whose rows are those of `results.MATCHED`."""
+def evaluation_sql(body: Body, views: Views, broadcast_new: bool = True, as_json: bool = True) -> str:
+    """The query whose rows are those of `results.MATCHED`; without `as_json` the payload is left a struct."""
     query = body.tree.copy()
     keys, hidden = _order(body, query)
     amount, skipped = _taken(query, "limit"), _taken(query, "offset")
-    given = query.args.get("with_")
-    common = given.pop() if given is not None else None
-    inner = None
-    if common is None or common.find(exp.Placeholder) is None:
-        inner = _flat(query.copy(), body, hidden, True, broadcast_new)
-    if inner is None:
-        if common is not None:
-            query.set("with_", common)
-            common = None
-        inner = _lateral(query, body, hidden)
+    inner = _flat(query.copy(), body, hidden, True, broadcast_new) or _lateral(query, body, hidden)
     _name_views(inner, views)
-    prefix = ""
-    if common is not None:
-        add_cells(common, VALUES)
-        _name_views(common, views)
-        prefix = write_sql(common) + " "
-    return prefix + _results(body, write_sql(inner), keys, amount, skipped)
+    return _results(body, write_sql(inner), keys, amount, skipped, as_json)
 
 
-def _results(body: Body, inner: str, keys: Sequence[str], amount: int | None, skipped: int | None) -> str:
-    columns = ", ".join(_quoted(column) for column in body.columns)
+def _results(
+    body: Body, inner: str, keys: Sequence[str], amount: int | None, skipped: int | None, as_json: bool
+) -> str:
+    columns = f"STRUCT({', '.join(_quoted(column) for column in body.columns)})"
+    value = f"TO_JSON({columns}, {_JSON})" if as_json else columns
     given = f"{_STREAM}, {_PUBLICATION}, {_PAGE}, {_SIZE}"
     sorting = "".join(f", __k{number}" for number in range(len(keys)))
     named = "".join(f", {_sortable(key)[0]} AS __k{number}" for number, key in enumerate(keys))
-    payload = f"SELECT {given}{named}, TO_JSON(STRUCT({columns}), {_JSON}) AS payload FROM ({inner})"
+    payload = f"SELECT {given}{named}, {value} AS payload FROM ({inner})"
     ordinal = "CAST(0 AS BIGINT)"
     where = ""
     if keys or amount is not None or skipped is not None:
@@ -139,7 +128,7 @@ def _flat(
         # Rows that are compared with each other cannot carry their publications along.
         traced = traced and isinstance(query, exp.Union) and not query.args.get("distinct")
         left, right = query.args["this"], query.args["expression"]
-        if query.args.get("by_name") or query.args.get("with_"):
+        if query.args.get("by_name"):
             return None
         sides = [_flat(side.copy(), body, (), traced, broadcast_new) for side in (left, right)]
         if sides[0] is None or sides[1] is None:
@@ -152,7 +141,7 @@ def _flat(
 
 
 def _can_be_flat(select: exp.Select) -> bool:
-    if any(select.args.get(part) for part in ("with_", "windows", "limit", "offset", "order")):
+    if any(select.args.get(part) for part in ("windows", "limit", "offset", "order")):
         return False
     joins = select.args.get("joins") or []
     if any(join.side not in ("", "LEFT") for join in joins) or not select.args.get("from_"):
@@ -197,12 +186,12 @@ def _flat_select(
     for window in [node for node in own_nodes(select) if isinstance(node, exp.Window)]:
         window.set("partition_by", [stream.copy(), *(window.args.get("partition_by") or [])])
     if select.args.get("group"):
-        named = [exp.column(f"__p_{parameter.name}", table=VALUES) for parameter in body.channel.parameters]
+        given = [exp.column(f"__p_{parameter.name}", table=VALUES) for parameter in body.channel.parameters]
         group = select.args["group"]
         positions = [one for one in group.expressions if isinstance(one, exp.Literal) and one.is_int]
         for position in positions:
             position.replace(exp.Literal.number(int(position.this) + len(hidden) + 3))
-        group.set("expressions", [stream.copy(), *named, *group.expressions])
+        group.set("expressions", [stream.copy(), *given, *group.expressions])
     select.set("expressions", [exp.alias_(stream.copy(), _STREAM), *select.expressions])
     _fill_markers(select)
     add_cells(select, VALUES)
@@ -217,7 +206,8 @@ def _flat_select(
         select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
         broadcast = new
     if broadcast and broadcast_new:
-        select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=[exp.to_identifier(broadcast, quoted=True)])]))
+        named = exp.Anonymous(this="BROADCAST", expressions=[exp.to_identifier(broadcast, quoted=True)])
+        select.set("hint", exp.Hint(expressions=[named]))
     return select
 
 
@@ -320,10 +310,13 @@ def _provenance(select: exp.Select | None, traced: bool) -> list[exp.Expression]
     if select is not None and traced and not select.args.get("group") and not select.args.get("distinct"):
         alias = None if is_aggregate(select) or select.args.get("having") else _new_alias(select)
     if alias is None:
-        texts = ("CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)", "CAST(NULL AS BIGINT)")
+        unknown = ("CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)", "CAST(NULL AS BIGINT)")
+        told = [read_expression(text) for text in unknown]
     else:
-        texts = (f"`{alias}`.`_seq`", f"`{alias}`.`_page`.`id`", f"`{alias}`.`_page`.`size`")
-    return [exp.alias_(read_expression(text), name) for text, name in zip(texts, (_PUBLICATION, _PAGE, _SIZE), strict=True)]
+        page = exp.column("_page", table=alias, quoted=True)
+        parts = [exp.Dot(this=page.copy(), expression=exp.to_identifier(part)) for part in ("id", "size")]
+        told = [exp.column("_seq", table=alias, quoted=True), *parts]
+    return [exp.alias_(one, name) for one, name in zip(told, (_PUBLICATION, _PAGE, _SIZE), strict=True)]
 
 
 def _new_alias(select: exp.Select) -> str | None:

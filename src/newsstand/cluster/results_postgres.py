@@ -1,9 +1,9 @@
 """Results in PostgreSQL: for large deployments; the executors write in parallel.
 
 Each task copies its rows into a staging table under a tag of its own attempt and says so to the driver, which
-numbers the rows of the tags that Spark accepted, in one transaction. Rows of attempts that died, or ran twice, have
-other tags and are swept away. A channel's row is locked while its execution is stored or a slice of it removed; brokers' rows
-after it, in the order of their names.
+numbers the rows of the tags that Spark accepted, in one transaction. Rows of attempts that died, or ran twice,
+have other tags and are swept away. A channel's row is locked while its execution is stored or a slice of it is
+removed; brokers' rows after it, in the order of their names.
 """
 
 from __future__ import annotations
