@@ -4,7 +4,7 @@ A record is one message, and its number is its offset plus one. Offsets have no 
 is ever in such a topic: transactions would put Kafka's own markers between them, compaction would remove some. So
 this log uses neither, and differs from the contract in one point: a crash in the middle of an append may leave a
 part of it. Such an append was not acknowledged; if it is simply repeated, that part is there twice. With an
-idempotency key it is not: each message has the key, its place in the append and the append's length in its headers,
+idempotency key it is not: a message has the key, its place in the append and the append's length in its headers,
 so that a repetition adds only what is missing, under later numbers and perhaps with others' records between.
 """
 
