@@ -4,11 +4,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from results_suite import Open, ResultsSuite, computed, over, payloads, row
 
 from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.errors import BadInput, NoRoom
-from results_suite import Open, ResultsSuite, computed, over, payloads, row
 
 
 @pytest.fixture
