@@ -12,8 +12,8 @@ import uvicorn
 
 from newsstand.cluster.api import create_api
 from newsstand.cluster.app_folder import read_app
-from newsstand.cluster.body import parse_values
 from newsstand.cluster.catalog import Catalog
+from newsstand.cluster.channels import parse_values
 from newsstand.cluster.facade import Facts, Form, Receipt, Wanted
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.pages import PageStore, StoredPage

@@ -19,7 +19,9 @@ def line(user: str, lat: float) -> bytes:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=4), max_size=6))
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=4), max_size=6)
+)
 def test_the_newest_record_of_each_key_is_kept_over_restarts(
     tmp_path_factory: object, appends: list[list[tuple[str, int]]]
 ) -> None:
@@ -39,7 +41,9 @@ def test_the_newest_record_of_each_key_is_kept_over_restarts(
             keyed.close()
             keyed = KeyedRecords(folder / "keyed.sqlite", log)
     keyed.catch_up(USERS)
-    assert {key: latest[0] for key, latest in keyed.all(USERS).items()} == {key: seq for key, (seq, _) in truth.items()}
+    assert {key: latest[0] for key, latest in keyed.all(USERS).items()} == {
+        key: seq for key, (seq, _) in truth.items()
+    }
     keyed.close()
     log.close()
 

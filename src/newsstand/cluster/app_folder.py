@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import urlsplit
 
-from newsstand.cluster.body import datasets_read, parse_channel
+from newsstand.cluster.body import datasets_read
+from newsstand.cluster.channels import parse_channel
 from newsstand.cluster.records import parse_dataset
 from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import byte_count, duration_s, whole_number

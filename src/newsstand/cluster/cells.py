@@ -93,7 +93,9 @@ def _exploded(select: exp.Select, names: list[str], values: str, only: str | Non
     """Which of the two sides is exploded: the new dataset, else what was joined last; never the values."""
     items = {item.alias_or_name: item for item in from_items(select) if isinstance(item, exp.Table | exp.Subquery)}
     order = list(items)
-    able = [side for side in (0, 1) if names[side] in items and names[side] != values and only in (None, names[side])]
+    able = [
+        side for side in (0, 1) if names[side] in items and names[side] != values and only in (None, names[side])
+    ]
     if not able:
         return None
     return max(able, key=lambda side: (_is_new(items[names[side]]), order.index(names[side])))

@@ -157,7 +157,11 @@ def _dataset(
     if table.catalog or folder not in ("", STORED) or name not in naming.datasets:
         written = ".".join(part.name for part in table.parts)
         near = difflib.get_close_matches(name, naming.datasets, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else f"; datasets: {', '.join(sorted(naming.datasets)) or 'none'}"
+        hint = (
+            f"; did you mean '{near[0]}'?"
+            if near
+            else f"; datasets: {', '.join(sorted(naming.datasets)) or 'none'}"
+        )
         raise naming.refuse(table, f"no dataset '{written}'{hint}")
     kind = NEW if name == naming.new and not folder else STORED
     alias = table.alias or table.name
@@ -205,13 +209,16 @@ def _expand_stars(select: exp.Select, sources: Sequence[Source], naming: Naming)
                 raise naming.refuse(item, "what * stands for cannot be told here: write the columns one by one")
             for column in source.columns:
                 if column not in source.hidden and column.lower() not in left_out:
-                    items.append(exp.column(exp.to_identifier(column, quoted=True), table=exp.to_identifier(source.alias, quoted=True)))
+                    items.append(
+                        exp.column(
+                            exp.to_identifier(column, quoted=True),
+                            table=exp.to_identifier(source.alias, quoted=True),
+                        )
+                    )
     select.set("expressions", items)
 
 
-def _qualify(
-    column: exp.Column, scopes: Sequence[Sequence[Source]], aliases: set[str], naming: Naming
-) -> None:
+def _qualify(column: exp.Column, scopes: Sequence[Sequence[Source]], aliases: set[str], naming: Naming) -> None:
     if _is_unit(column):
         return
     parts = [part.name for part in column.parts]
@@ -227,7 +234,9 @@ def _qualify(
     if _may_be_alias(column) and parts[0].lower() in aliases:
         return
     for scope in scopes:
-        holders = [source for source in scope if parts[0].lower() in {name.lower() for name in source.columns or ()}]
+        holders = [
+            source for source in scope if parts[0].lower() in {name.lower() for name in source.columns or ()}
+        ]
         if len(holders) > 1 and not _is_merged(column, parts[0]):
             choices = " or ".join(f"{holder.alias}.{parts[0]}" for holder in holders)
             raise naming.refuse(column, f"'{parts[0]}' may be {choices}")
@@ -241,7 +250,9 @@ def _qualify(
 
 
 def _rewrite(column: exp.Column, alias: str, parts: Sequence[str]) -> None:
-    whole: exp.Expression = exp.column(exp.to_identifier(parts[0], quoted=True), table=exp.to_identifier(alias, quoted=True))
+    whole: exp.Expression = exp.column(
+        exp.to_identifier(parts[0], quoted=True), table=exp.to_identifier(alias, quoted=True)
+    )
     for part in parts[1:]:
         whole = exp.Dot(this=whole, expression=exp.to_identifier(part, quoted=True))
     column.replace(whole)

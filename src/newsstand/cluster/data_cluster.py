@@ -16,8 +16,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from newsstand.cluster.app_folder import App
-from newsstand.cluster.body import parse_body, parse_values
-from newsstand.cluster.catalog import Catalog, Conflict
+from newsstand.cluster.body import parse_body
+from newsstand.cluster.catalog import Catalog
+from newsstand.cluster.channels import parse_values
 from newsstand.cluster.door import Door
 from newsstand.cluster.dry_run import Recorded, dry_run, explanation
 from newsstand.cluster.engine import Engine
@@ -371,6 +372,3 @@ class DataCluster:
             self.metrics.channel_stands(name, int(str(status["lag"])), int(str(status["subscriptions"])))
         for name, status in self.notifier.status().items():
             self.metrics.broker_stands(name, int(str(status["pending"])), bool(status["away"]))
-
-
-__all__ = ["Conflict", "DataCluster"]

@@ -59,7 +59,9 @@ def read_query(text: str, place: str) -> exp.Query:
     written = Counter(token.text for token in tokens if token.token_type in (TokenType.STRING, TokenType.NUMBER))
     lost = written - Counter(str(literal.this) for literal in tree.find_all(exp.Literal))
     if lost:
-        raise BadQuery(f"{place}: what stands around {next(iter(lost))!r} was not understood; write it another way")
+        raise BadQuery(
+            f"{place}: what stands around {next(iter(lost))!r} was not understood; write it another way"
+        )
     return tree
 
 

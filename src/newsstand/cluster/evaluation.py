@@ -25,7 +25,9 @@ VALUES = "__v"
 
 _STREAM, _PUBLICATION, _PAGE, _SIZE = "__stream", "__publication", "__page_id", "__page_size"
 _JOINED = "__r"
-_JSON = """MAP('ignoreNullFields', 'false', 'timeZone', 'UTC', 'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX")"""
+_JSON = (
+    """MAP('ignoreNullFields', 'false', 'timeZone', 'UTC', 'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX")"""
+)
 
 
 @dataclass(frozen=True)
@@ -195,83 +197,117 @@ def _flat_select(
     select.set("expressions", [exp.alias_(stream.copy(), _STREAM), *select.expressions])
     _fill_markers(select)
     add_cells(select, VALUES)
-    values = _values(body)
-    joins = select.args.get("joins") or []
-    free = not select.args.get("laterals") and all(
-        not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
-    )
-    if free and not any(isinstance(item, exp.Lateral) for item in from_items(select)):
-        broadcast = _arrange(select, values, new)
-    else:
-        select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
-        broadcast = new
-    if broadcast and broadcast_new:
-        named = exp.Anonymous(this="BROADCAST", expressions=[exp.to_identifier(broadcast, quoted=True)])
-        select.set("hint", exp.Hint(expressions=[named]))
+    _join_values(select, _values(body), new, broadcast_new)
     return select
 
 
-def _arrange(select: exp.Select, values: exp.Subquery, new: str | None) -> str | None:
-    """Choose the order of inner joins, which Spark keeps; return what is to be broadcast.
+def _join_values(select: exp.Select, values: exp.Subquery, new: str | None, broadcast_new: bool) -> None:
+    joins = select.args.get("joins") or []
+    inner = all(
+        not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
+    )
+    broadcast = [new] if new else []
+    laterals = any(isinstance(item, exp.Lateral) for item in from_items(select))
+    if inner and not laterals:
+        broadcast += _arrange(select, values, new)
+    elif inner and not any(
+        item.find(exp.Column, exp.Query) and VALUES in tables_of(item) for item in from_items(select)
+    ):
+        parts = _parts(select)
+        rows = [part for part in parts if VALUES not in tables_of(part)]
+        _join_first(select, from_items(select), rows, [part for part in parts if part not in rows], [values])
+        broadcast += [_JOINED]
+    else:
+        select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
+    if broadcast_new:
+        for block in select.find_all(exp.Select):
+            here = {item.alias_or_name for item in from_items(block)}
+            _hint(block, [alias for alias in broadcast if alias in here])
 
-    Publications meet values first where a predicate holds between them. Where values meet stored records only, the
-    publications meet these first, which leaves little for the values to meet.
+
+def _hint(select: exp.Select, aliases: Sequence[str]) -> None:
+    if aliases:
+        names = [exp.to_identifier(alias, quoted=True) for alias in aliases]
+        select.set("hint", exp.Hint(expressions=[exp.Anonymous(this="BROADCAST", expressions=names)]))
+
+
+def _parts(select: exp.Select) -> list[exp.Expression]:
+    """What must hold for rows of a block with inner joins only."""
+    where = select.args.get("where")
+    conditions = [where.this] if where else []
+    conditions += [join.args["on"] for join in select.args.get("joins") or () if join.args.get("on") is not None]
+    return [deep for condition in conditions for part in conjuncts(condition) for deep in conjuncts(part)]
+
+
+def _arrange(select: exp.Select, values: exp.Subquery, new: str | None) -> list[str]:
+    """Choose the order of inner joins, which Spark keeps; return what is to be broadcast besides the new dataset.
+
+    Publications meet values first where predicates hold between these alone. Where values meet stored records, too,
+    the publications meet these records first, which leaves little for the values to meet.
     """
     items = {item.alias_or_name: item for item in from_items(select)}
-    where = select.args.get("where")
-    parts = conjuncts(where.this) if where else []
-    for join in select.args.get("joins") or ():
-        if join.args.get("on") is not None:
-            parts += conjuncts(join.args["on"])
-    parts = [deep for part in parts for deep in conjuncts(part)]
+    parts = _parts(select)
     bound = [part for part in parts if VALUES in tables_of(part)]
-    loose = [part for part in parts if VALUES not in tables_of(part)]
     met = {alias for part in bound for alias in tables_of(part) if alias in items}
-    if new is not None and met and new not in met and len(items) > 1 and _connected(new, items, loose):
-        _join_first(select, items, loose, bound, values)
-        return _JOINED
-    first = [new] if new is not None and (new in met or not met) else [alias for alias in items if alias in met][:1]
+    if new is not None and met - {new}:
+        group = {new} | met
+        loose = [part for part in parts if part not in bound and tables_of(part) & set(items) <= group]
+        if _connected(new, group, loose):
+            rest = [item for alias, item in items.items() if alias not in group]
+            rows = [part for part in parts if part not in loose]
+            _join_first(select, [items[alias] for alias in items if alias in group], loose, rows, [values, *rest])
+            return [_JOINED]
+    first = (
+        [new] if new is not None and (new in met or not met) else [alias for alias in items if alias in met][:1]
+    )
     order = [*first, *(alias for alias in items if alias not in first)]
     sources: list[exp.Expression] = [items[alias] for alias in order]
     sources.insert(1 if first else 0, values)
     _set_from(select, sources, parts)
-    return new
+    return []
 
 
-def _connected(new: str, items: Mapping[str, exp.Expression], parts: Sequence[exp.Expression]) -> bool:
+def _connected(new: str, group: set[str], parts: Sequence[exp.Expression]) -> bool:
     reached, before = {new}, 0
     while len(reached) > before:
         before = len(reached)
         for part in parts:
-            names = tables_of(part) & set(items)
+            names = tables_of(part) & group
             if isinstance(part, exp.EQ) and names & reached:
                 reached |= names
-    return reached == set(items)
+    return reached == group
 
 
 def _join_first(
     select: exp.Select,
-    items: Mapping[str, exp.Expression],
+    items: Sequence[exp.Expression],
     loose: Sequence[exp.Expression],
     bound: Sequence[exp.Expression],
-    values: exp.Subquery,
+    others: Sequence[exp.Expression],
 ) -> None:
+    """Put some of FROM's items, with the predicates among them, into an inner query which is joined with others."""
     inner = exp.Select()
-    _set_from(inner, [item.copy() for item in items.values()], [part.copy() for part in loose])
-    _set_from(select, [values], [part.copy() for part in bound])
+    laterals = [item.copy() for item in items if isinstance(item, exp.Lateral) and item.args.get("view")]
+    tables = [item.copy() for item in items if not (isinstance(item, exp.Lateral) and item.args.get("view"))]
+    moved = {item.alias_or_name for item in items}
+    _set_from(inner, tables, loose)
+    inner.set("laterals", laterals)
+    select.set("laterals", None)
+    _set_from(select, others, bound)
     names: dict[tuple[str, str], str] = {}
     for column in list(select.find_all(exp.Column)):
-        if column.table in items and not isinstance(column.this, exp.Star):
+        if column.table in moved and not isinstance(column.this, exp.Star):
             name = names.setdefault((column.table, column.name.lower()), f"__{len(names)}_{column.name}")
-            kept = column.parent is select and column.arg_key == "expressions"
-            moved = exp.column(name, table=_JOINED, quoted=True)
-            column.replace(exp.alias_(moved, column.name, quoted=True) if kept else moved)
+            listed = column.parent is select and column.arg_key == "expressions"
+            there = exp.column(name, table=_JOINED, quoted=True)
+            column.replace(exp.alias_(there, column.name, quoted=True) if listed else there)
     inner.set(
         "expressions",
-        [exp.alias_(exp.column(name, table=table, quoted=True), new) for (table, name), new in names.items()],
+        [exp.alias_(exp.column(name, table=table, quoted=True), new) for (table, name), new in names.items()]
+        or [exp.Literal.number(1)],
     )
     joined = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(_JOINED)))
-    select.set("joins", [exp.Join(this=joined, kind="CROSS")])
+    select.set("joins", [exp.Join(this=joined, kind="CROSS"), *select.args["joins"]])
 
 
 def _set_from(select: exp.Select, sources: Sequence[exp.Expression], parts: Sequence[exp.Expression]) -> None:
@@ -291,7 +327,10 @@ def _lateral(query: exp.Query, body: Body, hidden: Sequence[exp.Expression]) -> 
     _fill_markers(query)
     add_cells(query, VALUES)
     lateral = exp.Lateral(
-        this=exp.Subquery(this=query), view=False, outer=False, alias=exp.TableAlias(this=exp.to_identifier(_JOINED))
+        this=exp.Subquery(this=query),
+        view=False,
+        outer=False,
+        alias=exp.TableAlias(this=exp.to_identifier(_JOINED)),
     )
     outer = exp.select(exp.column(_STREAM, table=VALUES))
     unknown = [] if traced else _provenance(None, False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,13 @@ from newsstand.errors import BadQuery
 from newsstand.model import Dataset
 
 _numbers = count(1)
-_SQL_TYPES = {"string": "string", "integer": "bigint", "double": "double", "boolean": "boolean", "timestamp": "timestamp"}
+_SQL_TYPES = {
+    "string": "string",
+    "integer": "bigint",
+    "double": "double",
+    "boolean": "boolean",
+    "timestamp": "timestamp",
+}
 _PAGE = "struct<id string, size bigint, type string, url string>"
 
 
@@ -72,8 +78,24 @@ def builtin_functions(spark: SparkSession) -> frozenset[str]:
 
 
 _SYNTAX = frozenset(
-    "cast try_cast extract interval trim substring overlay exists dateadd datediff timestampadd timestampdiff any "
-    "current_date current_timestamp current_time".split()
+    [
+        "cast",
+        "try_cast",
+        "extract",
+        "interval",
+        "trim",
+        "substring",
+        "overlay",
+        "exists",
+        "dateadd",
+        "datediff",
+        "timestampadd",
+        "timestampdiff",
+        "any",
+        "current_date",
+        "current_timestamp",
+        "current_time",
+    ]
 )
 
 
@@ -104,13 +126,7 @@ def describe(body: Body, matched: DataFrame) -> Plan:
         known = _JOIN.search(line)
         if known is None:
             continue
-        depth = known.start()
-        below = []
-        for other in lines[number + 1 :]:
-            start = _NODE.search(other)
-            if start is None or start.start() <= depth:
-                break
-            below.append(other)
+        below = list(takewhile(lambda other, depth=_depth(line): _depth(other) > depth, lines[number + 1 :]))
         over = any(re.search(r"\bstream#|\bp_\w+#", other) for other in below)
         hashed = known["kind"].endswith("HashJoin") or known["kind"] == "SortMergeJoin"
         keys = re.match(r" \[(.*?)\], \[", line[known.end() :]) if hashed else None
@@ -118,7 +134,9 @@ def describe(body: Body, matched: DataFrame) -> Plan:
         names = re.findall(r"[A-Za-z_]\w*(?=#\d)", keys[1]) if keys else []
         joins.append(Join(known["kind"], tuple(dict.fromkeys(names)), built[1].lower() if built else None, over))
     warnings = []
-    loops = [join for join in joins if join.values and join.kind in ("BroadcastNestedLoopJoin", "CartesianProduct")]
+    loops = [
+        join for join in joins if join.values and join.kind in ("BroadcastNestedLoopJoin", "CartesianProduct")
+    ]
     if loops and body.channel.parameters:
         warnings.append(
             "no equality or distance ties a parameter to a dataset: the cost grows with subscriptions × publications"
@@ -127,7 +145,11 @@ def describe(body: Body, matched: DataFrame) -> Plan:
 
 
 _JOIN = re.compile(r"(?P<kind>\w*(?:HashJoin|NestedLoopJoin|SortMergeJoin)|CartesianProduct)\b")
-_NODE = re.compile(r"[A-Za-z*]")
+
+
+def _depth(line: str) -> int:
+    """How deep in the tree a line of a plan is: its branches are drawn with other signs than names are."""
+    return len(line) - len(line.lstrip(" :+-"))
 
 
 def _evaluated(

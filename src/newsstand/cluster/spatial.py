@@ -75,7 +75,12 @@ def _rows(height: float) -> int:
 
 
 def _on_earth(lat: str, lon: str) -> str:
-    return f"{lat} BETWEEN {_double(-90)} AND {_double(90)} AND {lon} BETWEEN {_double(-360)} AND {_double(360)}"
+    return f"{_within(lat, 90)} AND {_within(lon, 360)}"
+
+
+def _within(angle: str, most: float) -> str:
+    # BETWEEN would hide from Spark that an equality on cells is one.
+    return f"{angle} >= {_double(-most)} AND {angle} <= {_double(most)}"
 
 
 def _row(lat: str, height: float) -> str:

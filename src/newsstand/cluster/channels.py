@@ -1,0 +1,152 @@
+"""Channels as an app declares them, and the values that subscriptions give for their parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from newsstand.cluster.body import datasets_read, parse_body
+from newsstand.cluster.records import is_name
+from newsstand.cluster.units import duration_s, whole_number
+from newsstand.errors import BadApp, BadValues
+from newsstand.model import SCALARS, Channel, Dataset, Parameter, Retention, Scalar, Values
+
+PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
+Number = TypeVar("Number", int, float)
+_OPTIONS = ("query", "new", "parameters", "period", "delivery", "retention")
+_DELIVERIES = {"pull": False, "push": True}
+
+
+def parse_channel(
+    name: str, table: Mapping[str, object], datasets: Mapping[str, Dataset], defaults: Mapping[str, object]
+) -> Channel:
+    """A channel as an app declares it: `{query = "SELECT …", parameters = {kind = "string"}, period = "10s"}`.
+
+    `new` may be left out if the query reads one append dataset only. Without `period` the channel is continuous.
+    """
+    place = f"channels.{name}"
+    if not is_name(name):
+        raise BadApp(f"{place}: a name is a lower-case letter, then at most 62 of a-z, 0-9 and _")
+    for option in table:
+        if option not in _OPTIONS:
+            raise BadApp(f"{place}.{option}: unknown option; one of {', '.join(_OPTIONS)}")
+    query = table.get("query")
+    if not isinstance(query, str) or not query.strip():
+        raise BadApp(f"{place}.query: give one SELECT over datasets")
+    given = {**defaults, **table}
+    channel = Channel(
+        name,
+        query,
+        _new(place, table.get("new"), query, datasets),
+        _parameters(place, table.get("parameters", {})),
+        _at(f"{place}.period", duration_s, given["period"]) if "period" in given else None,
+        _one_of(f"{place}.delivery", given.get("delivery", "pull"), _DELIVERIES),
+        _retention(f"{place}.retention", given.get("retention", {})),
+    )
+    parse_body(channel, datasets)
+    return channel
+
+
+def channel_table(channel: Channel) -> dict[str, object]:
+    """What `parse_channel` makes the channel of."""
+    table: dict[str, object] = {"query": channel.query, "new": channel.new}
+    if channel.parameters:
+        table["parameters"] = {one.name: one.type for one in channel.parameters}
+    if channel.period_s is not None:
+        table["period"] = channel.period_s
+    table["delivery"] = "push" if channel.push else "pull"
+    kept = {"age": channel.retention.age_s, "count": channel.retention.count}
+    table["retention"] = {what: limit for what, limit in kept.items() if limit is not None}
+    return table
+
+
+def parse_values(channel: Channel, given: Mapping[str, Scalar] | Sequence[Scalar]) -> Values:
+    """The values of a subscription, by name or in the order of the parameters; BadValues tells which one is wrong."""
+    if isinstance(given, Mapping):
+        names = [one.name for one in channel.parameters]
+        for name in given:
+            if name not in names:
+                raise BadValues(
+                    f"channel '{channel.name}': no parameter '{name}'; it has: {', '.join(names) or 'none'}"
+                )
+        for name in names:
+            if name not in given:
+                raise BadValues(f"channel '{channel.name}': parameter '{name}' is missing")
+        given = [given[name] for name in names]
+    elif isinstance(given, str) or len(given) != len(channel.parameters):
+        wanted = len(channel.parameters)
+        raise BadValues(f"channel '{channel.name}': it has {wanted} parameters, and so many values are needed")
+    return tuple(_value(channel, one, value) for one, value in zip(channel.parameters, given, strict=True))
+
+
+def _value(channel: Channel, parameter: Parameter, value: object) -> Scalar:
+    kind = parameter.type
+    if kind == "string" and isinstance(value, str) and "\0" not in value and _is_text(value):
+        return value
+    if kind == "boolean" and isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if kind == "integer" and -(2**63) <= value < 2**63:
+            return value
+        if kind == "double" and abs(value) <= 2**53:
+            return float(value)
+    if kind == "double" and isinstance(value, float) and math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0: equal values share one stream
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+    article = "an" if kind == "integer" else "a"
+    raise BadValues(f"channel '{channel.name}', parameter '{parameter.name}': {shown} is not {article} {kind}")
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _new(place: str, declared: object, query: str, datasets: Mapping[str, Dataset]) -> str:
+    if declared is not None:
+        if not isinstance(declared, str) or declared not in datasets:
+            raise BadApp(f"{place}.new: no dataset {declared!r}; there are: {', '.join(datasets) or 'none'}")
+        return declared
+    read = sorted(
+        name for name in datasets_read(query, f"{place}.query") if name in datasets and not datasets[name].keyed
+    )
+    if len(read) != 1:
+        why = "reads no append dataset" if not read else f"reads {' and '.join(read)}"
+        raise BadApp(f"{place}.new: say which dataset is the new one; the query {why}")
+    return read[0]
+
+
+def _parameters(place: str, declared: object) -> tuple[Parameter, ...]:
+    if not isinstance(declared, Mapping):
+        raise BadApp(f'{place}.parameters: must be a table such as {{kind = "string"}}')
+    for name, kind in declared.items():
+        if not is_name(name):
+            raise BadApp(
+                f"{place}.parameters.{name}: a name is a lower-case letter, then at most 62 of a-z, 0-9 and _"
+            )
+        if kind not in PARAMETER_TYPES:
+            raise BadApp(f"{place}.parameters.{name}: unknown type {kind!r}; one of {', '.join(PARAMETER_TYPES)}")
+    return tuple(Parameter(name, kind) for name, kind in declared.items())
+
+
+def _retention(place: str, declared: object) -> Retention:
+    if not isinstance(declared, Mapping) or not declared.keys() <= {"age", "count"}:
+        raise BadApp(f'{place}: must be a table such as {{age = "7d", count = 1000}}')
+    age = _at(f"{place}.age", duration_s, declared["age"]) if "age" in declared else None
+    count = None
+    if "count" in declared:
+        count = _at(f"{place}.count", lambda value: whole_number(value, 1, 2**53), declared["count"])
+    return Retention(age, count)
+
+
+def _one_of(place: str, value: object, known: Mapping[str, bool]) -> bool:
+    if not isinstance(value, str) or value not in known:
+        raise BadApp(f"{place}: {value!r} is none of {', '.join(known)}")
+    return known[value]
+
+
+def _at(place: str, read: Callable[[object], Number], value: object) -> Number:
+    try:
+        return read(value)
+    except BadApp as error:
+        raise BadApp(f"{place}: {error}") from None

@@ -1,0 +1,259 @@
+"""`newsstand publish`: every record counts once, whatever is repeated, refused or cut off."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from newsstand.cli.main import run
+from newsstand.cli.publications import Batch, LineReader, array_batches, follow
+from newsstand.cli.publish import Sender
+from newsstand.cluster.tokens import admin_token, admin_token_path, find_token, new_token
+from newsstand.errors import BadInput, Busy, NewsstandError
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # where the stand-in of the cluster lives
+from standin import StandIn, serving
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """A cluster that serves the app folder `app` of the working directory, with its own token."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    Path("app").mkdir()
+    made = StandIn(Path("app"))
+    token, _ = admin_token(made.app.data, bytes(32))
+    with serving(made, {"admin": token}) as url:
+        (made.app.data / "address").write_text(url + "\n")
+        yield made
+
+
+def line(n: int) -> str:
+    return json.dumps({"id": f"e{n}", "kind": "flood"})
+
+
+def ids(cluster: StandIn) -> list[str]:
+    return [json.loads(one)["id"] for one in cluster.published.get("emergencies", [])]
+
+
+def publish(*words: str) -> int:
+    return run(["publish", "app", "emergencies", *words])
+
+
+def test_a_file_is_published_in_batches_and_a_second_run_adds_nothing(
+    cluster: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("reports.ndjson").write_text("\n".join(line(n) for n in range(25)))
+    assert publish("reports.ndjson", "--batch", "10") == 0
+    assert capsys.readouterr().out == "emergencies: 25 accepted\n"
+    assert ids(cluster) == [f"e{n}" for n in range(25)]
+    assert publish("reports.ndjson", "--batch", "10", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["accepted"], told["repeated"], told["first"], told["last"]) == (0, 25, 1, 25)
+    assert publish("reports.ndjson", "--key-prefix", "again") == 0
+    assert len(ids(cluster)) == 50
+
+
+def test_a_json_array_and_one_object_are_published_too(cluster: StandIn) -> None:
+    Path("array.json").write_text("[\n" + ",\n".join(line(n) for n in range(5)) + "\n]")
+    Path("one.json").write_text(json.dumps({"id": "e5", "kind": "fire"}, indent=2))
+    assert publish("array.json", "--batch", "2") == 0
+    assert publish("one.json") == 0
+    assert ids(cluster) == [f"e{n}" for n in range(6)]
+
+
+def test_standard_input_is_published(cluster: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(line(1).encode())))
+        assert publish("-") == 0
+    assert ids(cluster) == ["e1", "e1"]
+
+
+def test_refused_records_are_told_by_their_lines_and_the_others_go_in(
+    cluster: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("reports.ndjson").write_text(f'{line(1)}\n\n{{"id": 2}}\n{line(3)}\nnonsense\n{line(5)}\n')
+    assert publish("reports.ndjson", "--batch", "2") == 2
+    printed = capsys.readouterr()
+    assert [text.split(" ")[0] for text in printed.err.splitlines()] == ["reports.ndjson:3:", "reports.ndjson:5:"]
+    assert printed.out == "emergencies: 3 accepted, 2 refused\n"
+    assert ids(cluster) == ["e1", "e3", "e5"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["absent.ndjson"], "absent.ndjson: no such file"),
+        (["-", "--follow"], "--follow: standard input cannot be followed"),
+        (["bad.json"], "bad.json: "),
+        (["good.ndjson", "--token-file", "absent"], "--token-file absent: cannot be read"),
+        (["good.ndjson", "--token-file", "wrong.token"], "records 1 to 1: the token is not known"),
+        (["good.ndjson", "--url", "http://127.0.0.1:1", "--patience", "0"], "records 1 to 1: http://127.0.0.1:1"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: list[str], told: str, cluster: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("good.ndjson").write_text(line(1))
+    Path("bad.json").write_text("{}\n{}")
+    Path("wrong.token").write_text(new_token("x", ["read"], b"w" * 32)[0])
+    assert publish(*words) == (1 if "--url" in words else 2)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"newsstand: {told}")
+    assert cluster.published == {}
+
+
+def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) -> None:
+    waits: list[float] = []
+    token = find_token(cluster.app.data, None, None)
+    url = (cluster.app.data / "address").read_text().strip()
+    one = Batch(line(1).encode(), "ndjson", (1,), 0, 10)
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
+        sender = Sender(client, "/datasets/emergencies/publications", 100, waits.append, lambda: 0.5)
+        cluster.failing = [Busy("behind", 7), ZeroDivisionError()]
+        assert sender.send(one, "k")["accepted"] == 1
+        assert waits == [7, 0.2]
+        cluster.failing = [Busy("behind", 60), Busy("behind", 60)]
+        with pytest.raises(Busy, match="records 1 to 1: behind; gave up, run the command again"):
+            sender.send(one, "l")
+        cluster.failing = [NewsstandError("odd")]
+        with pytest.raises(BadInput, match="records 1 to 1: odd"):
+            sender.send(one, "m")
+
+
+def test_the_clusters_own_token_is_found(cluster: StandIn) -> None:
+    assert admin_token_path(cluster.app.data).exists()
+    Path("good.ndjson").write_text(line(1))
+    assert publish("good.ndjson") == 0
+
+
+# Batches
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"{}", b'{"id": "x"}', b"  "]), max_size=30), st.integers(1, 7), st.booleans()
+)
+def test_batches_hold_every_line_once_with_its_number(lines: list[bytes], most: int, ended: bool) -> None:
+    content = b"\n".join(lines) + (b"\n" if ended else b"")
+    reader = LineReader(io.BytesIO(content))
+    batches = []
+    while (one := reader.batch(most)) is not None:
+        batches.append(one)
+    seen = [pair for one in batches for pair in zip(one.numbers, filter(None, one.body.split(b"\n")), strict=True)]
+    assert seen == [(n, text.strip()) for n, text in enumerate(lines, 1) if text.strip()]
+    assert all(len(one.numbers) <= most for one in batches)
+    assert [one.start for one in batches] == [0, *(one.end for one in batches)][: len(batches)]
+
+
+@given(st.integers(1, 20), st.integers(1, 7))
+def test_an_array_is_cut_into_arrays(count: int, most: int) -> None:
+    content = json.dumps([{"n": n} for n in range(count)]).encode()
+    batches = list(array_batches(content, "x.json", most))
+    assert [one["n"] for batch in batches for one in json.loads(batch.body)] == list(range(count))
+    assert [n for batch in batches for n in batch.numbers] == list(range(1, count + 1))
+
+
+def test_a_key_tells_apart_what_differs() -> None:
+    plain = Batch(b"{}", "ndjson", (1,), 0, 2)
+    others = [
+        Batch(b"[]", "ndjson", (1,), 0, 2),
+        Batch(b"{}", "ndjson", (1,), 3, 5),
+        Batch(b"{}", "ndjson", (1,), 0, 2, generation=1),
+    ]
+    keys = {plain.key("a"), plain.key("b"), *(one.key("a") for one in others)}
+    assert len(keys) == 5
+    assert plain.key("a") == Batch(b"{}", "ndjson", (1,), 0, 2).key("a")
+
+
+# Following
+
+
+class Growth:
+    """Stands for the time that passes: each wait does the next thing to the file; then it is Ctrl-C."""
+
+    def __init__(self, *steps: object) -> None:
+        self.steps = list(steps)
+
+    def __call__(self, seconds: float) -> None:
+        if not self.steps:
+            raise KeyboardInterrupt
+        step = self.steps.pop(0)
+        if callable(step):
+            step()
+
+
+def followed(path: Path, growth: Growth, most: int = 100) -> list[Batch]:
+    batches = []
+    try:
+        for one in follow(path, path.with_suffix(".progress"), most, growth):
+            batches.append(one)  # noqa: PERF402  what came before Ctrl-C counts
+    except KeyboardInterrupt:
+        pass
+    return batches
+
+
+def add(path: Path, text: str) -> object:
+    def step() -> None:
+        with path.open("a") as file:
+            file.write(text)
+
+    return step
+
+
+def test_a_growing_file_is_followed_line_by_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    growth = Growth(add(path, "a\nb"), add(path, "c\n"), None, add(path, "d\n"))
+    batches = followed(path, growth)
+    assert [one.body for one in batches] == [b"a", b"bc", b"d"]
+    assert [one.numbers for one in batches] == [(1,), (2,), (3,)]
+    assert followed(path, Growth(add(path, "e\n")))[0].numbers == (4,)
+
+
+def test_a_batch_that_was_cut_off_is_made_again_exactly_as_it_was(tmp_path: Path) -> None:
+    path, kept = tmp_path / "log", tmp_path / "kept"
+    path.write_text("a\nb\n\n")
+    (cut_off,) = islice(follow(path, kept, 100), 1)  # taken, and never answered
+    path.write_text("a\nb\n\nc\n")
+    first, second = islice(follow(path, kept, 100), 2)
+    assert (first, first.key("x")) == (cut_off, cut_off.key("x"))
+    assert (second.body, second.numbers) == (b"c", (4,))
+    (third,) = islice(follow(path, kept, 100), 1)
+    assert third.key("x") == second.key("x")
+
+
+def test_a_file_that_is_replaced_or_cut_begins_anew_under_other_keys(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("a\n")
+
+    def rotate() -> None:
+        with path.open("a") as file:
+            file.write("last\n")
+        path.rename(tmp_path / "log.1")
+
+    growth = Growth(rotate, None, lambda: path.write_text("a\n"), lambda: path.write_text(""), add(path, "a\n"))
+    batches = followed(path, growth)
+    assert [one.body for one in batches] == [b"a", b"last", b"a", b"a"]
+    assert len({one.key("x") for one in batches}) == 4
+
+
+def test_following_ends_with_ctrl_c_and_resumes(
+    cluster: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("reports.ndjson")
+    path.write_text(line(1) + "\n")
+    for n in (2, 3):
+        growth = Growth(add(path, line(n) + "\n"))
+        monkeypatch.setattr("newsstand.cli.publish.follow", lambda *given, g=growth: follow(*given, g))
+        assert publish("reports.ndjson", "--follow") == 0
+    assert ids(cluster) == ["e1", "e2", "e3"]
+    assert capsys.readouterr().out == "emergencies: 2 accepted\nemergencies: 1 accepted\n"

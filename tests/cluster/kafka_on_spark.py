@@ -1,0 +1,88 @@
+"""Tests of the log in Kafka on a Spark that has the connector: `test_log_kafka` runs them in their own process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from kafka_logs import log, opened, server, servers  # noqa: F401  fixtures
+from log_suite import REPORTS, SparkLogContract, expected, lines, rows
+from pyspark.sql import DataFrame, SparkSession
+
+from newsstand.cluster import log_kafka
+from newsstand.cluster.door import Door
+from newsstand.cluster.log import Log
+from newsstand.cluster.records import parse_dataset
+
+
+class TestKafkaLogOnSpark(SparkLogContract):
+    pass
+
+
+def test_a_large_range_is_read_by_several_tasks(log: Log, spark: SparkSession) -> None:  # noqa: F811
+    count = log_kafka.TASK_RECORDS + 10
+    log.append("reports", [b'{"id":%d,"kind":"x"}' % number for number in range(1, count + 1)], 5)
+    frame = log.frame(spark, REPORTS, 0, count)
+    assert frame.rdd.getNumPartitions() == 2
+    assert frame.where("id = _seq").count() == count
+
+
+def test_a_stream_from_the_middle_goes_on_after_it_was_stopped(
+    log: Log,  # noqa: F811
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    log.append("reports", lines(1, 10), 1_700_000_000_123)
+    taken: list[tuple[object, ...]] = []
+    lock = threading.Lock()
+
+    def take(batch: DataFrame, _: int) -> None:
+        with lock:
+            taken.extend(rows(batch))
+
+    def drain() -> None:
+        stream = log.stream(spark, REPORTS, 6, 3)
+        query = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(take)
+        query.trigger(availableNow=True).start().awaitTermination(60)
+
+    drain()
+    assert taken == expected(log, spark, 6, 10)
+    log.append("reports", lines(11, 5), 1_700_000_000_456)
+    drain()
+    assert taken == expected(log, spark, 6, 15)
+
+
+def test_a_stream_waits_for_the_first_record_of_a_new_dataset(
+    log: Log,  # noqa: F811
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    arrived = threading.Event()
+    stream = log.stream(spark, REPORTS, 0, 3)
+    query = (
+        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(lambda batch, _: arrived.set() if batch.count() == 2 else None)
+        .start()
+    )
+    try:
+        log.append("reports", lines(1, 2), 5)
+        assert arrived.wait(60)
+    finally:
+        query.stop()
+
+
+def test_records_of_all_types_come_out_as_they_went_in(log: Log, spark: SparkSession) -> None:  # noqa: F811
+    scalars = ("string", "integer", "double", "boolean")
+    fields = {f"one_{type}": type for type in scalars} | {f"many_{type}": f"array<{type}>" for type in scalars}
+    everything = parse_dataset("everything", {"fields": fields})
+    body = (
+        b'{"one_string":"a\\u0000\\"\xc3\xa9","one_integer":-9223372036854775808,"one_double":1e-300,'
+        b'"one_boolean":true,"many_string":["",""],"many_integer":[9223372036854775807],"many_double":[0.5],'
+        b'"many_boolean":[]}'
+    )
+    log.append("everything", Door(everything).admit(body).lines, 5)
+    (row,) = log.frame(spark, everything, 0, 1).collect()
+    first = ('a\0"é', -(2**63), 1e-300, True)
+    assert tuple(row)[:8] == (*first, ["", ""], [2**63 - 1], [0.5], [])
+    assert row["_seq"] == 1
+    assert row["_page"] is None
