@@ -6,6 +6,7 @@ A batch knows where it lies in its file, so that its idempotency key is the same
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -97,6 +98,13 @@ class LineReader:
             return None
         return Batch(b"\n".join(lines), "ndjson", tuple(numbers), start, self.offset)
 
+    def again(self, end: int, most: int) -> Batch | None:
+        """The batch from here to `end`, exactly as it was made before; what is left of it if the file was cut."""
+        piece = LineReader(io.BytesIO(self._file.read(end - self.offset)), self.offset, self.line, keep_tail=True)
+        made = piece.batch(max(most, end - self.offset))
+        self.offset, self.line, self._rest = piece.offset, piece.line, piece._rest
+        return made
+
 
 class Progress(msgspec.Struct):
     """How far a growing file was followed: sent until `offset`, and until `end` perhaps, without an answer."""
@@ -138,7 +146,8 @@ def follow(
             while True:
                 # Asked before reading: what was written to the old file until then is read before it is left.
                 is_replaced = _is_replaced(path, file, reader.offset)
-                batch = reader.batch(most) if progress.end is None else _again(reader, progress)
+                batch = reader.batch(most) if progress.end is None else reader.again(progress.end, most)
+                progress.end = None
                 if batch is not None:
                     progress.end = batch.end
                     _write_progress(kept, progress)
@@ -151,24 +160,6 @@ def follow(
                     break
                 else:
                     wait(pause_s)
-
-
-def _again(reader: LineReader, progress: Progress) -> Batch | None:
-    """The batch that was being sent when the last run stopped, exactly as it was."""
-    lines: list[bytes] = []
-    numbers: list[int] = []
-    start = reader.offset
-    while progress.end is not None and reader.offset < progress.end:
-        one = reader.batch(1)
-        if one is None:
-            progress.end = None  # the file was cut since: what is left is a batch of its own
-            break
-        if one.numbers:
-            lines.append(one.body)
-            numbers += one.numbers
-    return (
-        Batch(b"\n".join(lines), "ndjson", tuple(numbers), start, reader.offset) if reader.offset > start else None
-    )
 
 
 def _is_replaced(path: Path, file: BinaryIO, offset: int) -> bool:
