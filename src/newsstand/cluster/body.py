@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from newsstand.cluster.channels import channel_table, parse_values, query_of, read_channel
 from newsstand.cluster.columns import NEW, STORED, Naming, inline_common, name_columns
 from newsstand.cluster.dialect import read_query
 from newsstand.cluster.functions import DISTANCE, REFUSED
-from newsstand.errors import BadQuery
+from newsstand.errors import BadApp, BadQuery
 from newsstand.model import Channel, Dataset
+
+__all__ = ["Body", "channel_table", "parse_body", "parse_channel", "parse_values"]
 
 _REFUSED_NODES: dict[type[exp.Expression], str] = {
     exp.Into: "INTO",
@@ -58,6 +61,10 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     if channel.new not in datasets:
         raise BadQuery(f"channels.{channel.name}.new: no dataset '{channel.new}'")
     tree = read_query(channel.query, place)
+    while isinstance(tree, exp.Subquery):
+        if any(tree.args.get(part) for part in ("order", "limit", "offset", "alias", "with_")):
+            raise BadQuery(f"{place}: the whole query stands in parentheses: take them away")
+        tree = tree.this
     naming = Naming(datasets, channel.new, place)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()  # how a query is executed is for the cluster to say
@@ -76,10 +83,29 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     return Body(channel, tree, columns, stored, frozenset(name for _, name in _calls(tree)))
 
 
-def datasets_read(query: str, place: str) -> frozenset[str]:
-    """The names in a query, outside of `stored.`, that may be datasets."""
-    tree = read_query(query, place)
-    return frozenset(table.name.lower() for table in tree.find_all(exp.Table) if not table.db)
+def parse_channel(
+    name: str, table: Mapping[str, object], datasets: Mapping[str, Dataset], defaults: Mapping[str, object]
+) -> Channel:
+    """A channel out of its table in TOML or JSON, its query checked; `defaults` has what the table leaves out."""
+    new = table.get("new")
+    if new is None:
+        new = _only_new(name, query_of(name, table), datasets)
+    if not isinstance(new, str) or new not in datasets:
+        raise BadApp(f"channels.{name}.new: no dataset '{new}'; datasets: {', '.join(sorted(datasets)) or 'none'}")
+    channel = read_channel(name, table, new, defaults)
+    parse_body(channel, datasets)
+    return channel
+
+
+def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
+    """The one dataset of publications that a query reads, where it is clear."""
+    tree = read_query(query, f"channels.{name}.query")
+    read = {table.name.lower() for table in tree.find_all(exp.Table) if not table.db}
+    known = sorted(one for one in read if one in datasets and not datasets[one].keyed)
+    if len(known) != 1:
+        found = f"reads {' and '.join(known)}" if known else "reads no dataset of publications"
+        raise BadApp(f"channels.{name}.new: say which dataset is the new one: the query {found}")
+    return known[0]
 
 
 def _calls(tree: exp.Expression) -> list[tuple[exp.Func, str]]:
@@ -144,11 +170,9 @@ def _check_columns(columns: tuple[str, ...] | None, place: str) -> None:
 def _check_order(tree: exp.Query, naming: Naming) -> None:
     """LIMIT belongs to each stream: outside that is seen to, inside of a query with markers Spark would not."""
     for query in tree.find_all(exp.Query):
-        limited = query.args.get("limit") or query.args.get("offset")
-        if limited is None:
-            continue
-        amount = limited.expression
-        if not (isinstance(amount, exp.Literal) and amount.is_int):
-            raise naming.refuse(limited, "LIMIT and OFFSET take a whole number")
-        if query is not tree and query.find(exp.Placeholder) is not None:
+        limits = [node for node in (query.args.get("limit"), query.args.get("offset")) if node is not None]
+        for limit in limits:
+            if not (isinstance(limit.expression, exp.Literal) and limit.expression.is_int):
+                raise naming.refuse(limit, "LIMIT and OFFSET take a whole number")
+        if limits and query is not tree and query.find(exp.Placeholder) is not None:
             raise naming.refuse(query, "LIMIT in an inner query that uses a parameter: put it at the query's end")

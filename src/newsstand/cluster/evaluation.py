@@ -184,17 +184,14 @@ def _flat_select(
 ) -> exp.Select:
     stream = exp.column(_STREAM, table=VALUES)
     new = _new_alias(select)
-    select.set("expressions", [*_provenance(select, traced), *(one.copy() for one in hidden), *select.expressions])
+    _append(select, traced, hidden)
     for window in [node for node in own_nodes(select) if isinstance(node, exp.Window)]:
         window.set("partition_by", [stream.copy(), *(window.args.get("partition_by") or [])])
     if select.args.get("group"):
         given = [exp.column(f"__p_{parameter.name}", table=VALUES) for parameter in body.channel.parameters]
         group = select.args["group"]
-        positions = [one for one in group.expressions if isinstance(one, exp.Literal) and one.is_int]
-        for position in positions:
-            position.replace(exp.Literal.number(int(position.this) + len(hidden) + 3))
         group.set("expressions", [stream.copy(), *given, *group.expressions])
-    select.set("expressions", [exp.alias_(stream.copy(), _STREAM), *select.expressions])
+    select.append("expressions", exp.alias_(stream.copy(), _STREAM))
     _fill_markers(select)
     add_cells(select, VALUES)
     _join_values(select, _values(body), new, broadcast_new)
@@ -323,7 +320,7 @@ def _set_from(select: exp.Select, sources: Sequence[exp.Expression], parts: Sequ
 def _lateral(query: exp.Query, body: Body, hidden: Sequence[exp.Expression]) -> exp.Select:
     traced = isinstance(query, exp.Select)
     if isinstance(query, exp.Select):
-        query.set("expressions", [*_provenance(query, True), *(one.copy() for one in hidden), *query.expressions])
+        _append(query, True, hidden)
     _fill_markers(query)
     add_cells(query, VALUES)
     lateral = exp.Lateral(
@@ -341,6 +338,11 @@ def _lateral(query: exp.Query, body: Body, hidden: Sequence[exp.Expression]) -> 
 
 
 # What both share
+
+
+def _append(select: exp.Select, traced: bool, hidden: Sequence[exp.Expression]) -> None:
+    """Add what is ours after the body's own columns, which GROUP BY may count."""
+    select.set("expressions", [*select.expressions, *_provenance(select, traced), *(one.copy() for one in hidden)])
 
 
 def _provenance(select: exp.Select | None, traced: bool) -> list[exp.Expression]:
