@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from newsstand.cluster.executions import Batch, Executions, Running, first_line
@@ -49,6 +49,8 @@ class Engine:
         self._channels: dict[str, Running] = {}
         self._streams: dict[str, _Stream] = {}
         self._due: dict[tuple[str, float], float] = {}
+        self._behind: set[str] = set()
+        """Continuous channels that may be behind their stream, which does not wait for them."""
         self._chores: list[_Chore] = []
         self._busy: dict[object, Future[None]] = {}
         self._lock = threading.RLock()
@@ -81,6 +83,8 @@ class Engine:
         """Execute a channel from now on, in place of what had its name."""
         with self._lock:
             self._channels[running.channel.name] = running
+            if running.channel.period_s is None:
+                self._behind.add(running.channel.name)
 
     def leave(self, name: str) -> None:
         """Execute a channel no more; returns when no execution of it is under way."""
@@ -123,9 +127,11 @@ class Engine:
         self._mind_streams(channels, now)
         groups: dict[tuple[str, float], list[Running]] = {}
         for running in channels:
-            if running.failure is not None:
-                if now >= running.failure.retry_at:
-                    self._submit(("again", running.channel.name), self._again, running)
+            name = running.channel.name
+            if running.failure is not None or name in self._behind:
+                due = running.failure is None or now >= running.failure.retry_at
+                if due and self._submit(("again", name), self._again, running):
+                    self._behind.discard(name)
             elif running.channel.period_s is not None:
                 groups.setdefault((running.channel.new, running.channel.period_s), []).append(running)
         self._due = {group: self._due.get(group, now + group[1]) for group in groups}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -17,6 +18,7 @@ from newsstand.cluster.app_folder import App
 from newsstand.cluster.data_cluster import DataCluster
 from newsstand.cluster.log import Log
 from newsstand.cluster.log_files import FileLog
+from newsstand.cluster.pages import write_whole
 from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
@@ -46,6 +48,7 @@ def serve(
     """Run a data cluster until SIGTERM or Ctrl-C; then answer what was begun and stop."""
     folder = (data or app.data).absolute()
     with ExitStack() as stack:
+        stack.enter_context(_terminated_like_interrupted())
         where = (host or app.cluster.host, app.cluster.port if port is None else port)
         listening = stack.enter_context(_listening(*where))
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
@@ -57,10 +60,11 @@ def serve(
         )
         bound_host, bound_port = listening.getsockname()[:2]
         url = f"http://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}"
-        (folder / ADDRESS).write_text(url + "\n")
+        write_whole(folder / ADDRESS, f"{url}\n".encode())
         stack.callback((folder / ADDRESS).unlink, missing_ok=True)
         say(f"newsstand: data cluster of {app.folder} on {url}")
-        server.run(sockets=[listening])
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
+            server.run(sockets=[listening])
 
 
 @contextmanager
@@ -118,6 +122,20 @@ def _running(cluster: DataCluster) -> Iterator[None]:
         yield
     finally:
         cluster.stop()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, also while Spark is still starting."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
