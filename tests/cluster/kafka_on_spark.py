@@ -15,6 +15,7 @@ from newsstand.cluster import log_kafka
 from newsstand.cluster.door import Door
 from newsstand.cluster.log import Log
 from newsstand.cluster.records import parse_dataset
+from newsstand.model import SCALARS
 
 
 class TestKafkaLogOnSpark(SparkLogContract):
@@ -74,19 +75,29 @@ def test_a_stream_waits_for_the_first_record_of_a_new_dataset(
 
 
 def test_records_of_all_types_come_out_as_they_went_in(log: Log, spark: SparkSession) -> None:
-    scalars = ("string", "integer", "double", "boolean")
-    fields = {f"one_{type}": type for type in scalars} | {f"many_{type}": f"array<{type}>" for type in scalars}
+    fields = {f"one_{type}": type for type in SCALARS} | {f"many_{type}": f"array<{type}>" for type in SCALARS}
     everything = parse_dataset("everything", {"fields": fields})
     body = (
         b'{"one_string":"a\\u0001\\"\xc3\xa9","one_integer":-9223372036854775808,"one_double":1e-300,'
         b'"one_boolean":true,"many_string":["",""],"many_integer":[9223372036854775807],"many_double":[0.5],'
-        b'"many_boolean":[]}'
+        b'"many_boolean":[],"one_timestamp":"1970-01-01T02:00:00.001+02:00",'
+        b'"many_timestamp":["1969-12-31T23:59:59Z"]}'
     )
     admitted = Door(everything).admit(body)
     assert not admitted.refused
     log.append("everything", admitted.lines, 5)
-    (row,) = log.frame(spark, everything, 0, 1).collect()
-    first = ('a\0"é', -(2**63), 1e-300, True)
-    assert tuple(row)[:8] == (*first, ["", ""], [2**63 - 1], [0.5], [])
-    assert row["_seq"] == 1
-    assert row["_page"] is None
+    times = (
+        "unix_millis(one_timestamp) one_timestamp",
+        "transform(many_timestamp, t -> unix_millis(t)) many_timestamp",
+    )
+    others = [name for name in fields if "timestamp" not in name]
+    (row,) = (
+        log.frame(spark, everything, 0, 1)
+        .selectExpr(*others, *times, "unix_millis(_at)", "_seq", "_page")
+        .collect()
+    )
+    assert tuple(row) == (
+        *('a\x01"é', -(2**63), 1e-300, True),
+        *(["", ""], [2**63 - 1], [0.5], []),
+        *(1, [-1000], 5, 1, None),
+    )

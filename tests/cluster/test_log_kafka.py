@@ -182,6 +182,13 @@ def test_a_server_that_is_not_there_is_told_as_such() -> None:
         nowhere.close()
 
 
+def test_a_missing_package_is_told_as_such() -> None:
+    hidden = "import sys; sys.modules['confluent_kafka'] = None; import newsstand.cluster.log_kafka"
+    ran = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+    assert ran.stderr.endswith("needs the package confluent-kafka: pip install 'newsstand[kafka]'\n")
+    assert "BadInput" in ran.stderr.splitlines()[-1]
+
+
 def test_spark_without_the_connector_is_told_as_such(log: KafkaLog, spark: SparkSession) -> None:
     log.append("reports", lines(1, 1), 1)
     for attempt in (lambda: log.frame(spark, REPORTS, 0, 1), lambda: log.stream(spark, REPORTS, 0, 1)):

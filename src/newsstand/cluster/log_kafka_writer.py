@@ -6,15 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
 from newsstand.cluster.log import Appended
 from newsstand.cluster.log_kafka_keys import Headers, Keys, Part, decode_headers, encode_headers
 from newsstand.cluster.log_kafka_topics import Topics
 from newsstand.errors import BadInput, Busy
-
-try:
-    from confluent_kafka import KafkaError, KafkaException, Message, Producer
-except ImportError as error:
-    raise BadInput("a log in Kafka needs the package confluent-kafka: pip install 'newsstand[kafka]'") from error
 
 _WINDOW = 50_000
 """So many records are looked at together when keys are searched from the end of a topic."""
