@@ -20,8 +20,7 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from newsstand.cluster.body import parse_body
-from newsstand.cluster.channels import parse_channel
+from newsstand.cluster.body import parse_body, parse_channel
 from newsstand.cluster.executions import Executions, Running
 from newsstand.cluster.keyed import KeyedRecords
 from newsstand.cluster.log_files import FileLog

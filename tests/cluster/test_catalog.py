@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from newsstand.cluster.app_folder import read_app
+from newsstand.cluster.body import parse_channel
 from newsstand.cluster.catalog import Catalog, Conflict
-from newsstand.cluster.channels import parse_channel
 from newsstand.cluster.records import parse_dataset
 from newsstand.errors import BadApp, BadQuery, NotFound
 from newsstand.model import Channel, Dataset

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Header, Request, Response
 
 from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, decoded
 from newsstand.cluster.api_shapes import BODY, TOKEN, problems, raw_body
-from newsstand.cluster.channels import channel_table, parse_channel, parse_values
+from newsstand.cluster.body import parse_channel
+from newsstand.cluster.channels import channel_table, parse_values
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.model import Channel, Dataset, Scalar

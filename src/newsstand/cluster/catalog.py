@@ -19,8 +19,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from newsstand.cluster.app_folder import App
-from newsstand.cluster.body import parse_body
-from newsstand.cluster.channels import channel_table, parse_channel
+from newsstand.cluster.body import parse_body, parse_channel
+from newsstand.cluster.channels import channel_table
 from newsstand.cluster.pages import FULL, write_whole
 from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.errors import BadApp, BadInput, NoRoom, NotFound
