@@ -1,8 +1,8 @@
 """The body of a channel: one SELECT over datasets, checked as a tree, which is also what runs.
 
 `parse_body` needs no Spark. It lets through queries over declared datasets alone: no files, no catalogs, no
-statements but SELECT, no functions that reach outside. Values never become text of the query: a `:parameter` stays a
-marker in the tree until `evaluation` makes it a column.
+statements but SELECT, no functions that reach outside. Values never become text of the query: a `:parameter` stays
+a marker in the tree until `evaluation` makes it a column.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from newsstand.cluster.functions import DISTANCE, REFUSED
 from newsstand.errors import BadApp, BadQuery
 from newsstand.model import Channel, Dataset
 
-__all__ = ["Body", "channel_table", "parse_body", "parse_channel", "parse_values"]
+__all__ = ["Body", "channel_table", "datasets_read", "parse_body", "parse_channel", "parse_values"]
 
-_REFUSED_NODES: dict[type[exp.Expression], str] = {
+_REFUSED_NODES: dict[type, str] = {
     exp.Into: "INTO",
     exp.Parameter: "a variable",
     exp.SessionParameter: "a variable",
@@ -77,8 +77,8 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     assert columns is not None
     tables = list(tree.find_all(exp.Table))
     if not any(table.db == NEW for table in tables):
-        hint = f" outside of '{STORED}.'" if any(table.name == channel.new for table in tables) else ""
-        raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{hint}")
+        but = f" outside of '{STORED}.'" if any(table.name == channel.new for table in tables) else ""
+        raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{but}")
     stored = frozenset(table.name for table in tables if table.db == STORED)
     return Body(channel, tree, columns, stored, frozenset(name for _, name in _calls(tree)))
 
@@ -90,26 +90,31 @@ def parse_channel(
     new = table.get("new")
     if new is None:
         new = _only_new(name, query_of(name, table), datasets)
-    if not isinstance(new, str) or new not in datasets:
-        raise BadApp(f"channels.{name}.new: no dataset '{new}'; datasets: {', '.join(sorted(datasets)) or 'none'}")
+    elif not isinstance(new, str) or new not in datasets:
+        raise BadApp(f"channels.{name}.new: no dataset {new!r}; there are: {', '.join(datasets) or 'none'}")
     channel = read_channel(name, table, new, defaults)
     parse_body(channel, datasets)
     return channel
 
 
+def datasets_read(query: str, place: str) -> frozenset[str]:
+    """The names in a query, outside of `stored.`, that may be datasets."""
+    tree = read_query(query, place)
+    return frozenset(table.name.lower() for table in tree.find_all(exp.Table) if not table.db)
+
+
 def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
-    """The one dataset of publications that a query reads, where it is clear."""
-    tree = read_query(query, f"channels.{name}.query")
-    read = {table.name.lower() for table in tree.find_all(exp.Table) if not table.db}
+    """The one append dataset that a query reads, where it is clear."""
+    read = datasets_read(query, f"channels.{name}.query")
     known = sorted(one for one in read if one in datasets and not datasets[one].keyed)
     if len(known) != 1:
-        found = f"reads {' and '.join(known)}" if known else "reads no dataset of publications"
-        raise BadApp(f"channels.{name}.new: say which dataset is the new one: the query {found}")
+        why = "reads no append dataset" if not known else f"reads {' and '.join(known)}"
+        raise BadApp(f"channels.{name}.new: say which dataset is the new one; the query {why}")
     return known[0]
 
 
-def _calls(tree: exp.Expression) -> list[tuple[exp.Func, str]]:
-    calls = []
+def _calls(tree: exp.Expr) -> list[tuple[exp.Func, str]]:
+    calls: list[tuple[exp.Func, str]] = []
     for call in tree.find_all(exp.Func):
         if isinstance(call, exp.Anonymous):
             calls.append((call, call.name.lower()))
@@ -118,7 +123,7 @@ def _calls(tree: exp.Expression) -> list[tuple[exp.Func, str]]:
     return calls
 
 
-def _check_nodes(tree: exp.Expression, naming: Naming) -> None:
+def _check_nodes(tree: exp.Expr, naming: Naming) -> None:
     for node in tree.walk():
         for refused, name in _REFUSED_NODES.items():
             if isinstance(node, refused):
@@ -138,7 +143,7 @@ def _check_nodes(tree: exp.Expression, naming: Naming) -> None:
             raise naming.refuse(call, f"{DISTANCE} takes (lat1, lon1, lat2, lon2)")
 
 
-def _check_markers(tree: exp.Expression, channel: Channel, naming: Naming) -> None:
+def _check_markers(tree: exp.Expr, channel: Channel, naming: Naming) -> None:
     declared = [parameter.name for parameter in channel.parameters]
     used = set()
     for marker in tree.find_all(exp.Placeholder):

@@ -36,7 +36,7 @@ def add_cells(query: exp.Query, values: str) -> None:
             call.replace(exp.Paren(this=read_expression(spatial.distance_sql(*map(write_sql, call.expressions)))))
 
 
-def conjuncts(condition: exp.Expression) -> list[exp.Expression]:
+def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
     """The parts of a condition that must all hold."""
     condition = condition.unnest()
     if isinstance(condition, exp.And):
@@ -44,19 +44,17 @@ def conjuncts(condition: exp.Expression) -> list[exp.Expression]:
     return [condition]
 
 
-def tables_of(node: exp.Expression) -> set[str]:
+def tables_of(node: exp.Expr) -> set[str]:
     """The aliases of the sources whose columns a node names."""
     return {column.table for column in node.find_all(exp.Column)}
 
 
-def is_distance(node: exp.Expression) -> bool:
+def is_distance(node: exp.Expr) -> bool:
     """Whether a node is a call of `distance_km`."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == DISTANCE
 
 
-def _add_cell(
-    select: exp.Select, predicate: exp.Expression, values: str, only: str | None, numbers: count[int]
-) -> None:
+def _add_cell(select: exp.Select, predicate: exp.Expr, values: str, only: str | None, numbers: count[int]) -> None:
     if isinstance(predicate, exp.LT | exp.LTE):
         distance, radius = predicate.left.unnest(), predicate.right.unnest()
     elif isinstance(predicate, exp.GT | exp.GTE):
@@ -77,13 +75,13 @@ def _add_cell(
     if chosen is None:
         return
     column = f"__c{next(numbers)}"
-    around = [f"CAST({write_sql(part)} AS DOUBLE)" for part in places[chosen]]
-    point = [f"CAST({write_sql(part)} AS DOUBLE)" for part in places[1 - chosen]]
+    lat, lon = (f"CAST({write_sql(part)} AS DOUBLE)" for part in places[chosen])
+    point_lat, point_lon = (f"CAST({write_sql(part)} AS DOUBLE)" for part in places[1 - chosen])
     if fixed is not None:
-        circle, cell = spatial.circle_sql(*around, fixed), spatial.cell_sql(*point, fixed)
+        circle, cell = spatial.circle_sql(lat, lon, fixed), spatial.cell_sql(point_lat, point_lon, fixed)
     else:
-        circle = spatial.ladder_circle_sql(*around)
-        cell = spatial.ladder_cell_sql(*point, f"CAST({write_sql(radius)} AS DOUBLE)")
+        circle = spatial.ladder_circle_sql(lat, lon)
+        cell = spatial.ladder_cell_sql(point_lat, point_lon, f"CAST({write_sql(radius)} AS DOUBLE)")
     _explode(select, names[chosen], circle, column)
     equality = exp.EQ(this=exp.column(column, table=names[chosen], quoted=True), expression=read_expression(cell))
     predicate.replace(exp.Paren(this=exp.And(this=equality, expression=predicate.copy())))
@@ -101,7 +99,7 @@ def _exploded(select: exp.Select, names: list[str], values: str, only: str | Non
     return max(able, key=lambda side: (_is_new(items[names[side]]), order.index(names[side])))
 
 
-def _is_new(item: exp.Expression) -> bool:
+def _is_new(item: exp.Expr) -> bool:
     inner = item
     while isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Select) and inner.this.args.get("from_"):
         inner = inner.this.args["from_"].this

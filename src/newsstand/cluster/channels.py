@@ -1,70 +1,42 @@
-"""Channels as tables of TOML or JSON, and the values of subscriptions.
-
-[channels.nearby]
-query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind AND distance_km(e.lat, e.lon, :lat, :lon) < 5"
-new = "emergencies"                  # may be left out where it is clear
-parameters = { kind = "string", lat = "double", lon = "double" }
-period = "10s"                       # left out: continuous
-delivery = "pull"                    # or "push"
-retention = { age = "7d", count = 1000 }
-"""
+"""Channels as an app declares them, and the values that subscriptions give for their parameters."""
 
 from __future__ import annotations
 
-import difflib
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
+from newsstand.cluster.records import is_name
 from newsstand.cluster.units import duration_s, whole_number
 from newsstand.errors import BadApp, BadValues
 from newsstand.model import SCALARS, Channel, Parameter, Retention, Scalar, Values
 
 PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
-"""What a parameter can be."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*(?:-[a-z0-9_]+)*")
-_PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
-_KEYS = ("query", "new", "parameters", "period", "delivery", "retention")
-
-
-def channel_table(channel: Channel) -> dict[str, object]:
-    """A channel as the table that `parse_channel` reads."""
-    table: dict[str, object] = {"query": channel.query, "new": channel.new}
-    if channel.parameters:
-        table["parameters"] = {parameter.name: parameter.type for parameter in channel.parameters}
-    if channel.period_s is not None:
-        table["period"] = channel.period_s
-    table["delivery"] = "push" if channel.push else "pull"
-    kept: dict[str, object] = {}
-    if channel.retention.age_s is not None:
-        kept["age"] = channel.retention.age_s
-    if channel.retention.count is not None:
-        kept["count"] = channel.retention.count
-    table["retention"] = kept
-    return table
+Number = TypeVar("Number", int, float)
+_OPTIONS = ("query", "new", "parameters", "period", "delivery", "retention")
+_DELIVERIES = {"pull": False, "push": True}
 
 
 def read_channel(name: str, table: Mapping[str, object], new: str, defaults: Mapping[str, object]) -> Channel:
-    """A channel out of its table, all but its query checked; BadApp names the place."""
+    """A channel as an app declares it, but for what its query means: `body.parse_channel` looks at that.
+
+    `{query = "SELECT …", parameters = {kind = "string"}, period = "10s"}`; without `period` it is continuous.
+    """
     place = f"channels.{name}"
-    if not _NAME.fullmatch(name) or len(name) > 63:
-        raise BadApp(f"{place}: a name is made of a-z, 0-9, _ and - inside, begins with a letter, at most 63 long")
-    for key in table:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, 1)
-            hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(_KEYS)}"
-            raise BadApp(f"{place}.{key}: unknown key; {hint}")
-    whole = {**defaults, **table}
-    period = whole.get("period")
+    if not is_name(name):
+        raise BadApp(f"{place}: a name is a lower-case letter, then at most 62 of a-z, 0-9 and _")
+    for option in table:
+        if option not in _OPTIONS:
+            raise BadApp(f"{place}.{option}: unknown option; one of {', '.join(_OPTIONS)}")
+    given = {**defaults, **table}
     return Channel(
         name,
         query_of(name, table),
         new,
         _parameters(place, table.get("parameters", {})),
-        None if period is None else _measured(f"{place}.period", period),
-        _pushes(f"{place}.delivery", whole.get("delivery", "pull")),
-        _retention(f"{place}.retention", whole.get("retention", {})),
+        _at(f"{place}.period", duration_s, given["period"]) if "period" in given else None,
+        _one_of(f"{place}.delivery", given.get("delivery", "pull"), _DELIVERIES),
+        _retention(f"{place}.retention", given.get("retention", {})),
     )
 
 
@@ -72,101 +44,95 @@ def query_of(name: str, table: Mapping[str, object]) -> str:
     """The text of a channel's query."""
     query = table.get("query")
     if not isinstance(query, str) or not query.strip():
-        raise BadApp(f"channels.{name}.query: must be the text of one SELECT")
+        raise BadApp(f"channels.{name}.query: give one SELECT over datasets")
     return query
 
 
-def parse_values(channel: Channel, given: Mapping[str, object] | Sequence[object]) -> Values:
-    """The values of a subscription, by name or in order, typed as the channel's parameters are."""
-    names = [parameter.name for parameter in channel.parameters]
-    wanted = ", ".join(names) or "none"
+def channel_table(channel: Channel) -> dict[str, object]:
+    """What `body.parse_channel` makes the channel of."""
+    table: dict[str, object] = {"query": channel.query, "new": channel.new}
+    if channel.parameters:
+        table["parameters"] = {one.name: one.type for one in channel.parameters}
+    if channel.period_s is not None:
+        table["period"] = channel.period_s
+    table["delivery"] = "push" if channel.push else "pull"
+    kept = {"age": channel.retention.age_s, "count": channel.retention.count}
+    table["retention"] = {what: limit for what, limit in kept.items() if limit is not None}
+    return table
+
+
+def parse_values(channel: Channel, given: Mapping[str, Scalar] | Sequence[Scalar]) -> Values:
+    """The values of a subscription, by name or in the order of the parameters; BadValues tells what is wrong."""
     if isinstance(given, Mapping):
+        names = [one.name for one in channel.parameters]
         for name in given:
             if name not in names:
-                raise BadValues(f"channel '{channel.name}': no parameter '{name}'; parameters: {wanted}")
+                raise BadValues(
+                    f"channel '{channel.name}': no parameter '{name}'; it has: {', '.join(names) or 'none'}"
+                )
         for name in names:
             if name not in given:
-                raise BadValues(f"channel '{channel.name}', parameter '{name}': no value is given")
-        ordered = [given[name] for name in names]
-    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        ordered = list(given)
-        if len(ordered) != len(names):
-            raise BadValues(
-                f"channel '{channel.name}': {len(ordered)} values for {len(names)} parameters ({wanted})"
+                raise BadValues(f"channel '{channel.name}': parameter '{name}' is missing")
+        given = [given[name] for name in names]
+    elif isinstance(given, str) or len(given) != len(channel.parameters):
+        wanted = len(channel.parameters)
+        raise BadValues(f"channel '{channel.name}': it has {wanted} parameters, and so many values are needed")
+    return tuple(_value(channel, one, value) for one, value in zip(channel.parameters, given, strict=True))
+
+
+def _value(channel: Channel, parameter: Parameter, value: object) -> Scalar:
+    kind = parameter.type
+    if kind == "string" and isinstance(value, str) and "\0" not in value and _is_text(value):
+        return value
+    if kind == "boolean" and isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if kind == "integer" and -(2**63) <= value < 2**63:
+            return value
+        if kind == "double" and abs(value) <= 2**53:
+            return float(value)
+    if kind == "double" and isinstance(value, float) and math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0: equal values share one stream
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+    article = "an" if kind == "integer" else "a"
+    raise BadValues(f"channel '{channel.name}', parameter '{parameter.name}': {shown} is not {article} {kind}")
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _parameters(place: str, declared: object) -> tuple[Parameter, ...]:
+    if not isinstance(declared, Mapping):
+        raise BadApp(f'{place}.parameters: must be a table such as {{kind = "string"}}')
+    for name, kind in declared.items():
+        if not is_name(name):
+            raise BadApp(
+                f"{place}.parameters.{name}: a name is a lower-case letter, then at most 62 of a-z, 0-9 and _"
             )
-    else:
-        raise BadValues(f"channel '{channel.name}': values are an object by name or an array in order")
-    return tuple(
-        _value(channel, parameter, one) for parameter, one in zip(channel.parameters, ordered, strict=True)
-    )
+        if kind not in PARAMETER_TYPES:
+            raise BadApp(f"{place}.parameters.{name}: unknown type {kind!r}; one of {', '.join(PARAMETER_TYPES)}")
+    return tuple(Parameter(name, kind) for name, kind in declared.items())
 
 
-def _value(channel: Channel, parameter: Parameter, given: object) -> Scalar:
-    value: Scalar | None = None
-    if parameter.type == "string" and isinstance(given, str):
-        # Lone halves of a pair cannot be written as UTF-8, so nothing that is stored can equal them.
-        value = given if given.isascii() or given.encode("utf-8", "ignore").decode() == given else None
-    elif parameter.type == "boolean" and isinstance(given, bool):
-        value = given
-    elif parameter.type == "integer" and isinstance(given, int) and not isinstance(given, bool):
-        value = given if -(2**63) <= given < 2**63 else None
-    elif parameter.type == "double" and isinstance(given, int | float) and not isinstance(given, bool):
-        try:
-            # Adding zero makes one of the two zeros: they are equal, so their streams must be.
-            value = float(given) + 0.0
-        except OverflowError:
-            value = None
-        if value is not None and not math.isfinite(value):
-            value = None
-    if value is None:
-        shown = repr(given) if len(repr(given)) <= 60 else repr(given)[:57] + "…"
-        article = "an" if parameter.type[0] in "aeiou" else "a"
-        place = f"channel '{channel.name}', parameter '{parameter.name}'"
-        raise BadValues(f"{place}: {shown} is not {article} {parameter.type}{_range(parameter.type)}")
-    return value
+def _retention(place: str, declared: object) -> Retention:
+    if not isinstance(declared, Mapping) or not declared.keys() <= {"age", "count"}:
+        raise BadApp(f'{place}: must be a table such as {{age = "7d", count = 1000}}')
+    age = _at(f"{place}.age", duration_s, declared["age"]) if "age" in declared else None
+    count = None
+    if "count" in declared:
+        count = _at(f"{place}.count", lambda value: whole_number(value, 1, 2**53), declared["count"])
+    return Retention(age, count)
 
 
-def _range(type: str) -> str:
-    return {"integer": " of 64 bits", "double": "", "string": "", "boolean": ""}[type]
+def _one_of(place: str, value: object, known: Mapping[str, bool]) -> bool:
+    if not isinstance(value, str) or value not in known:
+        raise BadApp(f"{place}: {value!r} is none of {', '.join(known)}")
+    return known[value]
 
 
-def _parameters(place: str, table: object) -> tuple[Parameter, ...]:
-    if not isinstance(table, Mapping):
-        raise BadApp(f"{place}.parameters: must be a table of names and types")
-    parameters = []
-    for name, type in table.items():
-        if not isinstance(name, str) or not _PARAMETER.fullmatch(name) or len(name) > 63:
-            raise BadApp(f"{place}.parameters.{name}: a name is made of a-z, 0-9 and _, and begins with a letter")
-        if type not in PARAMETER_TYPES:
-            raise BadApp(f"{place}.parameters.{name}: unknown type {type!r}; one of {', '.join(PARAMETER_TYPES)}")
-        parameters.append(Parameter(name, str(type)))
-    return tuple(parameters)
-
-
-def _pushes(place: str, delivery: object) -> bool:
-    if delivery not in ("pull", "push"):
-        raise BadApp(f"{place}: must be 'pull' or 'push', not {delivery!r}")
-    return delivery == "push"
-
-
-def _retention(place: str, table: object) -> Retention:
-    if not isinstance(table, Mapping):
-        raise BadApp(f"{place}: must be a table with age and count")
-    for key in table:
-        if key not in ("age", "count"):
-            raise BadApp(f"{place}.{key}: unknown key; one of age, count")
-    age, count = table.get("age"), table.get("count")
-    kept: int | None = None
-    if count is not None:
-        try:
-            kept = whole_number(count, 1, 2**40)
-        except BadApp as error:
-            raise BadApp(f"{place}.count: {error}") from error
-    return Retention(None if age is None else _measured(f"{place}.age", age), kept)
-
-
-def _measured(place: str, value: object) -> float:
+def _at(place: str, read: Callable[[object], Number], value: object) -> Number:
     try:
-        return float(duration_s(value))
+        return read(value)
     except BadApp as error:
-        raise BadApp(f"{place}: {error}") from error
+        raise BadApp(f"{place}: {error}") from None

@@ -1,8 +1,8 @@
 """Names in a query: which dataset a table is, which source a column comes from, what a star stands for.
 
-After `name_columns` every dataset in the tree is `new.NAME` or `stored.NAME` with an alias, every column of a known
-source is written with its source's alias, and stars are gone, and with them what is hidden: `_seq`, `_at` and `_page`
-are there only for a query that names them.
+After `name_columns` every dataset in the tree is `new.NAME` or `stored.NAME` with an alias, every column of a
+known source is written with its source's alias, and stars are gone, and with them what is hidden: `_seq`, `_at`
+and `_page` are there only for a query that names them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEW, STORED = "new", "stored"
 
 @dataclass(frozen=True)
 class Source:
-    """Something that stands in FROM: its alias, its columns (None if they cannot be told), those hidden from stars."""
+    """Something in FROM: its alias, its columns (None if they cannot be told), those hidden from stars."""
 
     alias: str
     columns: tuple[str, ...] | None
@@ -42,14 +42,14 @@ class Naming:
     new: str
     place: str
 
-    def refuse(self, node: exp.Expression, message: str) -> BadQuery:
+    def refuse(self, node: exp.Expr, message: str) -> BadQuery:
         """The error for a node, with its line and column where they are known."""
         known = next((part.meta for part in node.find_all(exp.Identifier) if "line" in part.meta), None)
         where = f"line {known['line']}, column {known['col']}: " if known else ""
         return BadQuery(f"{self.place}: {where}{message}")
 
 
-def own_nodes(select: exp.Expression) -> Iterator[exp.Expression]:
+def own_nodes(select: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of one query block: queries inside it are given, but not what is in them."""
     for node in select.walk(prune=lambda node: node is not select and isinstance(node, exp.Query)):
         if node is not select:
@@ -115,7 +115,7 @@ def _inline(query: exp.Query, common: exp.CTE) -> None:
         table.replace(exp.Subquery(this=common.this.copy(), alias=alias))
 
 
-def from_items(select: exp.Select) -> list[exp.Expression]:
+def from_items(select: exp.Select) -> list[exp.Expr]:
     """What stands in FROM, joins and lateral views of a block, in order."""
     first = select.args.get("from_")
     items = [first.this] if first else []
@@ -124,7 +124,7 @@ def from_items(select: exp.Select) -> list[exp.Expression]:
 
 
 def _source(
-    item: exp.Expression,
+    item: exp.Expr,
     naming: Naming,
     tables: Mapping[str, tuple[str, ...] | None],
     around: Sequence[Sequence[Source]],
@@ -174,13 +174,13 @@ def _dataset(
     return Source(alias, (*fields, *HIDDEN), HIDDEN, f"dataset '{name}'")
 
 
-def _column_aliases(item: exp.Expression) -> tuple[str, ...]:
+def _column_aliases(item: exp.Expr) -> tuple[str, ...]:
     alias = item.args.get("alias")
     columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
     return tuple(identifier.name for identifier in columns or ())
 
 
-def _require_generator(call: exp.Expression, naming: Naming) -> None:
+def _require_generator(call: exp.Expr, naming: Naming) -> None:
     name = call.name.lower() if isinstance(call, exp.Anonymous) else type(call).__name__.lower()
     if name not in GENERATORS:
         allowed = ", ".join(sorted(GENERATORS))
@@ -188,7 +188,7 @@ def _require_generator(call: exp.Expression, naming: Naming) -> None:
 
 
 def _expand_stars(select: exp.Select, sources: Sequence[Source], naming: Naming) -> None:
-    items: list[exp.Expression] = []
+    items: list[exp.Expr] = []
     for item in select.expressions:
         star = item if isinstance(item, exp.Star) else item.this if isinstance(item, exp.Column) else None
         if not isinstance(star, exp.Star):
@@ -207,14 +207,8 @@ def _expand_stars(select: exp.Select, sources: Sequence[Source], naming: Naming)
         for source in found:
             if source.columns is None or "" in source.columns or not source.alias:
                 raise naming.refuse(item, "what * stands for cannot be told here: write the columns one by one")
-            for column in source.columns:
-                if column not in source.hidden and column.lower() not in left_out:
-                    items.append(
-                        exp.column(
-                            exp.to_identifier(column, quoted=True),
-                            table=exp.to_identifier(source.alias, quoted=True),
-                        )
-                    )
+            shown = [one for one in source.columns if one not in source.hidden and one.lower() not in left_out]
+            items += [exp.column(column, table=source.alias, quoted=True) for column in shown]
     select.set("expressions", items)
 
 
@@ -250,7 +244,7 @@ def _qualify(column: exp.Column, scopes: Sequence[Sequence[Source]], aliases: se
 
 
 def _rewrite(column: exp.Column, alias: str, parts: Sequence[str]) -> None:
-    whole: exp.Expression = exp.column(
+    whole: exp.Expr = exp.column(
         exp.to_identifier(parts[0], quoted=True), table=exp.to_identifier(alias, quoted=True)
     )
     for part in parts[1:]:

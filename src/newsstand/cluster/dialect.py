@@ -8,7 +8,8 @@ from typing import ClassVar
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
-from sqlglot.tokens import TokenType
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import TokenType
 
 from newsstand.errors import BadQuery
 
@@ -21,10 +22,10 @@ class AsWritten(Spark):
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         """No function is known by name but those with a syntax of their own, such as CAST."""
 
-        FUNCTIONS: ClassVar[dict[str, object]] = {}  # type: ignore[assignment]
+        FUNCTIONS: ClassVar[dict[str, object]] = {}
 
 
 _FIRST = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.FROM)
@@ -65,14 +66,14 @@ def read_query(text: str, place: str) -> exp.Query:
     return tree
 
 
-def read_expression(text: str) -> exp.Expression:
+def read_expression(text: str) -> exp.Expr:
     """The tree of an expression of our own."""
     tree = AsWritten().parse(f"SELECT {text}")[0]
     assert isinstance(tree, exp.Select)
-    expression: exp.Expression = tree.expressions[0]
+    expression: exp.Expr = tree.expressions[0]
     return expression.pop()
 
 
-def write_sql(tree: exp.Expression) -> str:
+def write_sql(tree: exp.Expr) -> str:
     """The text of a tree, in one line and without comments."""
     return tree.sql(dialect=AsWritten, normalize_functions=False, comments=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -41,7 +41,7 @@ def match(
 
 
 def check_body(spark: SparkSession, body: Body, datasets: Mapping[str, Dataset]) -> StructType:
-    """Analyse the whole plan without running anything; return what the body gives, or raise BadQuery in one line."""
+    """Analyse the whole plan without running anything; return what the body gives, or raise BadQuery."""
     place = f"channels.{body.channel.name}.query"
     unknown = body.functions - builtin_functions(spark) - {DISTANCE}
     if unknown:
@@ -126,7 +126,7 @@ def describe(body: Body, matched: DataFrame) -> Plan:
         known = _JOIN.search(line)
         if known is None:
             continue
-        below = list(takewhile(lambda other, depth=_depth(line): _depth(other) > depth, lines[number + 1 :]))
+        below = _below(lines, number)
         over = any(re.search(r"\bstream#|\bp_\w+#", other) for other in below)
         hashed = known["kind"].endswith("HashJoin") or known["kind"] == "SortMergeJoin"
         keys = re.match(r" \[(.*?)\], \[", line[known.end() :]) if hashed else None
@@ -139,12 +139,17 @@ def describe(body: Body, matched: DataFrame) -> Plan:
     ]
     if loops and body.channel.parameters:
         warnings.append(
-            "no equality or distance ties a parameter to a dataset: the cost grows with subscriptions × publications"
+            "no equality or distance ties a parameter to a dataset: cost grows with subscriptions × publications"
         )
     return Plan(tuple(joins), tuple(warnings))
 
 
 _JOIN = re.compile(r"(?P<kind>\w*(?:HashJoin|NestedLoopJoin|SortMergeJoin)|CartesianProduct)\b")
+
+
+def _below(lines: Sequence[str], number: int) -> list[str]:
+    depth = _depth(lines[number])
+    return list(takewhile(lambda line: _depth(line) > depth, lines[number + 1 :]))
 
 
 def _depth(line: str) -> int:

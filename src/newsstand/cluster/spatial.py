@@ -1,13 +1,13 @@
 """Distances on the sphere as Spark SQL, and a grid that turns "nearer than r" into an equality Spark can hash.
 
-`distance_km(lat1, lon1, lat2, lon2)` in a channel's query is the haversine distance in kilometres on a sphere of the
-Earth's mean radius. It is null, so that nothing matches, for a latitude outside [-90, 90] or a longitude outside
-[-360, 360]; longitudes wrap.
+`distance_km(lat1, lon1, lat2, lon2)` in a channel's query is the haversine distance in kilometres on a sphere of
+the Earth's mean radius. It is null, so that nothing matches, for a latitude outside [-90, 90] or a longitude
+outside [-360, 360]; longitudes wrap.
 
-The grid: rows of equal height h from pole to pole, row j cut into n(j) equal columns. A point lies in one cell. A
-circle is given the cells that it touches, each once. So for two points at most r apart exactly one of the circle's
-cells is the other point's cell, and an equality on cells, added to the predicate and not put in its place, changes no
-result. n(j) takes additions and multiplications only, which give the same bits on every machine.
+The grid: rows of equal height h from pole to pole, row j cut into n(j) equal columns. A point lies in one cell.
+A circle is given the cells that it touches, each once. So for two points at most r apart exactly one of the
+circle's cells is the other point's cell, and an equality on cells, added to the predicate and not put in its
+place, changes no result. n(j) takes additions, multiplications and divisions only: the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cell_sql(lat: str, lon: str, radius_km: float) -> str:
 
 
 def circle_sql(lat: str, lon: str, radius_km: float) -> str:
-    """The cells that the circle around a point touches, an array in which none stands twice; null as in `cell_sql`."""
+    """The cells that the circle around a point touches, none of them twice; null as in `cell_sql`."""
     return f"CASE WHEN {_on_earth(lat, lon)} THEN {_circle(lat, lon, radius_km, _height(radius_km), 0)} END"
 
 
@@ -117,7 +117,8 @@ def _circle(lat: str, lon: str, radius_km: float, height: float, level: int) -> 
     width = f"CASE WHEN ABS({lat}) + {_double(angle)} >= {_double(89.999999)} THEN {_double(360)} ELSE {reach} END"
     columns, west, east = "ring.columns", "ring.west", "ring.east"
     rings = (
-        f"TRANSFORM(SEQUENCE({first}, {last}), row -> NAMED_STRUCT('row', row, 'columns', {_columns('row', height)}, "
+        f"TRANSFORM(SEQUENCE({first}, {last}), row -> NAMED_STRUCT("
+        f"'row', row, 'columns', {_columns('row', height)}, "
         f"'from', {lon} - ({width}), 'until', {lon} + ({width})))"
     )
     spans = (
