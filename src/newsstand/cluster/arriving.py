@@ -7,26 +7,25 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-FEW = 50_000
+FEW = 200_000
 """Results that an execution may be expected to bring to be fetched in one piece."""
 
 ROWS = 10_000
 """Rows of one piece of many."""
 
 
-def in_one_piece(matched: DataFrame) -> list[pa.Table] | None:
+def in_one_piece(matched: DataFrame) -> pa.Table | None:
     """All rows, fetched by one job: as quick as Spark itself, and meant for what is expected to be small.
 
     What bounds it if the expectation was wrong is `spark.driver.maxResultSize` (1 GiB unless set): Spark then
     gives the job up, and None is returned.
     """
     try:
-        table = matched.toArrow()
+        return matched.toArrow()
     except Exception as error:
         if "spark.driver.maxResultSize" in str(error):
             return None
         raise
-    return [table.slice(start, ROWS) for start in range(0, table.num_rows, ROWS)]
 
 
 def chunks(matched: DataFrame) -> Iterator[pa.Table]:

@@ -20,7 +20,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from newsstand.cluster.arriving import FEW, in_one_piece
+from newsstand.cluster.arriving import FEW, ROWS, in_one_piece
 from newsstand.cluster.results_sql import SqlResults
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
 from newsstand.errors import BadInput, BadOption, NoRoom
@@ -176,13 +176,10 @@ class PostgresResults(SqlResults):
                     transaction.run("DELETE FROM arrived WHERE staged < now() - interval '1 day'")
 
     def _stage(self, matched: DataFrame, few: bool, token: uuid.UUID) -> tuple[list[uuid.UUID], int]:
-        if few and (pieces := in_one_piece(matched)) is not None:
+        if few and (table := in_one_piece(matched)) is not None:
             tag = uuid.uuid4()
-            rows = 0
             with self._connection() as connection:
-                for piece in pieces:
-                    rows += _copy(connection, token, tag, piece.to_batches())
-            return [tag], rows
+                return [tag], _copy(connection, token, tag, table.to_batches(max_chunksize=ROWS))
         copier = _copier(self._url, self._schema, str(token))
         try:
             accepted = matched.mapInArrow(copier, "tag string, copied bigint").collect()

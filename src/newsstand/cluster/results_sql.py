@@ -30,6 +30,11 @@ ORDER BY numbered.stream, numbered.number
 """
 
 
+def strangers(count: int, channel: str) -> ValueError:
+    """The error for results of streams that a channel has not."""
+    return ValueError(f"{count} results are for streams that channel '{channel}' has not")
+
+
 class SqlResults(OutboxInSql, RetentionInSql):
     """All of the store but connections and bulk loading. Of an execution that brings about `few` results they come
     to the driver in one piece."""
@@ -211,20 +216,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
         rows = {"first": before + 1, "last": before + staged.rows}
         streams = 0
         if staged.rows:
-            kept = transaction.run(
-                _NUMBER.format(arrived=staged.relation),
-                before=before,
-                at_ms=at_ms,
-                channel=channel,
-                **staged.given,
-            )
-            if kept != staged.rows:
-                raise ValueError(f"{staged.rows - kept} results are for streams that channel '{channel}' has not")
-            streams = transaction.run(
-                "UPDATE streams SET head = moved.last FROM (SELECT stream, max(position) AS last FROM results "
-                "WHERE id BETWEEN :first AND :last GROUP BY stream) AS moved WHERE streams.id = moved.stream",
-                **rows,
-            )
+            streams = self._number(transaction, channel, staged, before, at_ms)
         ((number,),) = transaction.rows(
             "INSERT INTO executions (channel, dataset, begins_after, through, at_ms, results, streams, first_row, "
             "last_row) VALUES (:channel, :dataset, :after, :through, :at_ms, :results, :streams, :first, :last) "
@@ -248,8 +240,8 @@ class SqlResults(OutboxInSql, RetentionInSql):
             # A broker's row stays locked from here until the commit: the ids of its outbox rise in the order in
             # which its notifier sees them, which is what lets the broker tell a replay by one number.
             concerned = transaction.rows(
-                "SELECT name FROM brokers WHERE away = 0 AND name IN (SELECT u.broker FROM subscriptions u "
-                "WHERE u.stream IN (SELECT stream FROM results WHERE id BETWEEN :first AND :last)) "
+                "SELECT name FROM brokers WHERE away = 0 AND EXISTS (SELECT 1 FROM results r JOIN subscriptions u "
+                "ON u.stream = r.stream AND u.broker = name WHERE r.id BETWEEN :first AND :last) "
                 f"ORDER BY name{self._lock('brokers')}",
                 **rows,
             )
@@ -262,6 +254,20 @@ class SqlResults(OutboxInSql, RetentionInSql):
                 ],
             )
         return Stored(number, staged.rows, streams)
+
+    def _number(self, transaction: Transaction, channel: str, staged: Staged, before: int, at_ms: int) -> int:
+        """Number what is staged within its streams, with ids from `before` + 1 on; return how many streams moved."""
+        kept = transaction.run(
+            _NUMBER.format(arrived=staged.relation), before=before, at_ms=at_ms, channel=channel, **staged.given
+        )
+        if kept != staged.rows:
+            raise strangers(staged.rows - kept, channel)
+        return transaction.run(
+            "UPDATE streams SET head = moved.last FROM (SELECT stream, max(position) AS last FROM results "
+            "WHERE id BETWEEN :first AND :last GROUP BY stream) AS moved WHERE streams.id = moved.stream",
+            first=before + 1,
+            last=before + staged.rows,
+        )
 
     def executions(
         self, channel: str, after: int = 0, limit: int = 100, publication: int | None = None

@@ -13,13 +13,15 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import numpy as np
+import pyarrow.compute as pc
 
 from newsstand.cluster.arriving import FEW, chunks, in_one_piece
-from newsstand.cluster.results_sql import SqlResults
+from newsstand.cluster.results_sql import SqlResults, strangers
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
 from newsstand.errors import BadInput, NoRoom
 
@@ -32,6 +34,7 @@ _WORDS = {
     "rowid": "INTEGER PRIMARY KEY",
     "keyed": " WITHOUT ROWID",
 }
+_ORDER = [(name, "ascending") for name in ("stream", "publication", "ordinal", "payload")]
 _SETTINGS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -57,7 +60,7 @@ class _Statements:
     def rows(self, statement: str, **given: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(statement, given).fetchall()
 
-    def many(self, statement: str, given: Iterable[Mapping[str, object]]) -> None:
+    def many(self, statement: str, given: Iterable[Mapping[str, object] | tuple[object, ...]]) -> None:
         self._connection.executemany(statement, given)
 
     def ask(self, rows: Iterable[tuple[object, ...]]) -> None:
@@ -171,16 +174,18 @@ class SqliteResults(SqlResults):
     @contextmanager
     def _staging(self, matched: DataFrame | None, few: bool) -> Iterator[Staged]:
         with self._connection() as connection:
+            table = in_one_piece(matched) if matched is not None and few else None
+            if matched is None or table is not None:
+                yield Staged(0 if table is None else table.num_rows, "temp.arrived", {}, table)
+                return
             try:
-                rows = 0 if matched is None else self._stage(connection, matched, few)
-                yield Staged(rows, "temp.arrived", {})
+                yield Staged(self._stage(connection, matched), "temp.arrived", {})
             finally:
                 connection.execute("DELETE FROM temp.arrived")
 
-    def _stage(self, connection: sqlite3.Connection, matched: DataFrame, few: bool) -> int:
+    def _stage(self, connection: sqlite3.Connection, matched: DataFrame) -> int:
         rows = 0
-        arriving: Iterable[pa.Table] | None = in_one_piece(matched) if few else None
-        for chunk in arriving if arriving is not None else chunks(matched):
+        for chunk in chunks(matched):
             rows += chunk.num_rows
             columns = [column.to_pylist() for column in chunk.columns]
             connection.execute("BEGIN")
@@ -189,6 +194,42 @@ class SqliteResults(SqlResults):
             )
             connection.execute("COMMIT")
         return rows
+
+    def _number(self, transaction: Transaction, channel: str, staged: Staged, before: int, at_ms: int) -> int:
+        """As its parent does; what is at hand is numbered here, in half the time that SQLite's windows take."""
+        if staged.table is None:
+            return super()._number(transaction, channel, staged, before, at_ms)
+        table = staged.table.take(pc.sort_indices(staged.table, _ORDER))
+        stream = table["stream"].to_numpy()
+        begins = np.flatnonzero(np.r_[True, stream[1:] != stream[:-1]])
+        counts = np.diff(np.r_[begins, len(stream)])
+        moved = stream[begins]
+        transaction.ask((None, None, None, one) for one in moved.tolist())
+        heads = transaction.rows(
+            "SELECT s.head FROM asked a CROSS JOIN streams s ON s.id = a.number WHERE s.channel = :channel "
+            "ORDER BY a.rowid",
+            channel=channel,
+        )
+        if len(heads) != len(moved):
+            raise strangers(len(moved) - len(heads), channel)
+        head = np.fromiter((one for (one,) in heads), np.int64, len(heads))
+        position = np.arange(1, len(stream) + 1) - np.repeat(begins, counts) + np.repeat(head, counts)
+        transaction.many(
+            "INSERT INTO results (id, stream, position, at_ms, publication, page_id, page_size, payload) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            zip(
+                range(before + 1, before + 1 + len(stream)),
+                stream.tolist(),
+                position.tolist(),
+                repeat(at_ms),
+                *(table[name].to_pylist() for name in ("publication", "page_id", "page_size", "payload")),
+                strict=False,
+            ),
+        )
+        transaction.many(
+            "UPDATE streams SET head = ? WHERE id = ?", zip((head + counts).tolist(), moved.tolist(), strict=True)
+        )
+        return len(moved)
 
     def _ids(self, transaction: Transaction, count: int) -> int:
         ((last,),) = transaction.rows(

@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+
 from newsstand.cluster.results import Results
 from newsstand.errors import BadInput
 
@@ -74,7 +76,7 @@ class Transaction(Protocol):
     def rows(self, statement: str, **given: object) -> list[tuple[Any, ...]]:
         """Execute a query or a statement with RETURNING; its rows."""
 
-    def many(self, statement: str, given: Iterable[Mapping[str, object]]) -> None:
+    def many(self, statement: str, given: Iterable[Mapping[str, object] | tuple[object, ...]]) -> None:
         """Execute one statement for each of these."""
 
     def ask(self, rows: Iterable[tuple[object, ...]]) -> None:
@@ -88,6 +90,8 @@ class Staged:
     rows: int
     relation: str
     given: Mapping[str, object]
+    table: pa.Table | None = None
+    """The rows themselves, if they are few and at hand."""
 
 
 def create(transaction: Transaction, words: Mapping[str, str], place: str) -> None:
