@@ -243,6 +243,25 @@ def test_after_sigkill_of_the_writer_a_repetition_makes_the_append_whole(log: Ka
     assert sorted(ids(log)) == list(range(turns * 20_000))
 
 
+def test_what_was_refused_and_is_there_nevertheless_is_not_added_again(server: KafkaServer) -> None:
+    late = KafkaLog(server.servers, f"late{time.time_ns()}.", timeout_s=2)
+    late.append("reports", numbered(0, 1), 1, "a")
+    server.pause()
+    try:
+        with pytest.raises(Busy, match="took no append"):
+            late.append("reports", numbered(1, 3), 1, "b")
+    finally:
+        server.resume()
+    witness = KafkaLog(server.servers, late.prefix)
+    patience = time.monotonic() + 30
+    while witness.head("reports") < 4:
+        assert time.monotonic() < patience
+    assert late.append("reports", numbered(1, 3), 1, "b") == Appended(2, 4, repeated=True)
+    assert ids(late) == [0, 1, 2, 3]
+    late.close()
+    witness.close()
+
+
 def test_a_server_that_is_killed_and_comes_back_has_each_record_once(server: KafkaServer) -> None:
     shaken = KafkaLog(server.servers, f"killed{time.time_ns()}.", timeout_s=2)
     accepted: list[int] = []
