@@ -38,7 +38,7 @@ class Entry:
     seq: int
     at_ms: int
     line: bytes
-    """The whole line without its end, with `_seq`, `_at` and `_page`."""
+    """The line without its end, with `_at` and, where there is one, `_page`."""
 
 
 class Log(ABC):

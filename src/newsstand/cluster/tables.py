@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from newsstand.cluster.keyed import KeyedRecords, Latest
 from newsstand.cluster.log import Log
-from newsstand.cluster.records import arrow_schema, line_table
+from newsstand.cluster.records import arrow_table, scalar_arrow_type
 from newsstand.cluster.results import Results
 from newsstand.cluster.spark_table import SparkTable
-from newsstand.model import Channel, Dataset, Field, Values
+from newsstand.model import Channel, Dataset, Values
 
 Wanted = tuple[int, Values]
 """A stream and the values that it stands for."""
@@ -92,7 +92,7 @@ class Tables:
                     self._spark,
                     str(dataset.key),
                     lambda: self._keyed.all(dataset),
-                    lambda latest: records_table(dataset, latest),
+                    lambda latest: arrow_table(dataset, latest),
                     self._partitions,
                 )
                 self._latest[dataset.name] = table
@@ -102,14 +102,8 @@ class Tables:
 def values_table(channel: Channel, wanted: Iterable[Wanted]) -> pa.Table:
     """Streams and their values, as a channel's body is joined with them."""
     rows = list(wanted)
-    shape = Dataset(channel.name, tuple(Field(f"p_{one.name}", one.type) for one in channel.parameters))
-    schema = pa.schema([("stream", pa.int64()), *list(arrow_schema(shape))[: len(channel.parameters)]])
-    columns = [pa.array([stream for stream, _ in rows], pa.int64())]
-    for index, column in enumerate(list(schema)[1:]):
-        columns.append(pa.array([values[index] for _, values in rows], column.type))
-    return pa.table(columns, schema=schema)
-
-
-def records_table(dataset: Dataset, latest: Iterable[Latest]) -> pa.Table:
-    """Records of a log as a table."""
-    return line_table(b"".join(line + b"\n" for _, _, line in latest), dataset)
+    columns = {"stream": pa.array([stream for stream, _ in rows], pa.int64())}
+    for index, parameter in enumerate(channel.parameters):
+        kind = scalar_arrow_type(parameter.type)
+        columns[f"p_{parameter.name}"] = pa.array([values[index] for _, values in rows], kind)
+    return pa.table(columns)
