@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import ClassVar
 
 from sqlglot import exp
@@ -25,7 +26,7 @@ class AsWritten(Spark):
     class Parser(SparkParser):
         """No function is known by name but those with a syntax of their own, such as CAST."""
 
-        FUNCTIONS: ClassVar[dict[str, object]] = {}
+        FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
 
 
 _FIRST = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.FROM)

@@ -73,10 +73,14 @@ def record_schema(dataset: Dataset) -> str:
 
 
 def builtin_functions(spark: SparkSession) -> frozenset[str]:
-    """The functions that Spark brings, in lower case."""
-    return frozenset(row[0].lower() for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()) | _SYNTAX
+    """The functions that Spark brings, in lower case; they are asked for once for each version."""
+    if spark.version not in _builtin:
+        names = frozenset(row[0].lower() for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect())
+        _builtin[spark.version] = names | _SYNTAX
+    return _builtin[spark.version]
 
 
+_builtin: dict[str, frozenset[str]] = {}
 _SYNTAX = frozenset(
     [
         "cast",

@@ -55,7 +55,7 @@ def ladder_cell_sql(lat: str, lon: str, radius: str) -> str:
         for level, limit in enumerate(LADDER_KM)
     )
     everywhere = _cell(lat, lon, _height(math.pi * EARTH_KM), len(LADDER_KM))
-    return f"CASE WHEN NOT ({_on_earth(lat, lon)}) THEN NULL {cases} ELSE {everywhere} END"
+    return f"CASE WHEN {_on_earth(lat, lon)} THEN CASE {cases} ELSE {everywhere} END END"
 
 
 def ladder_circle_sql(lat: str, lon: str) -> str:
