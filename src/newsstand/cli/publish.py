@@ -95,7 +95,7 @@ class Sender:
             else:
                 if response.status_code not in AGAIN:
                     return self._receipt(response, batch)
-                problem = _error(response)
+                problem = error_of(response)
                 text = response.headers.get("Retry-After", "0")
                 asked = float(text) if text.isdecimal() else 0.0
             pause = max(asked, min(30.0, 0.2 * 2**attempt) * self.chance())
@@ -113,8 +113,8 @@ class Sender:
         if isinstance(told, dict) and response.status_code in (200, 422) and "refused" in told:
             return told
         if response.status_code == 507:
-            raise NewsstandError(f"records {_span(batch)}: {_error(response)}")
-        raise BadInput(f"records {_span(batch)}: {_error(response)}")
+            raise NewsstandError(f"records {_span(batch)}: {error_of(response)}")
+        raise BadInput(f"records {_span(batch)}: {error_of(response)}")
 
 
 def publish(
@@ -158,7 +158,7 @@ def publish(
             except KeyboardInterrupt:
                 pass  # the ordinary end; how far it came is kept
         else:
-            for one in _with_bar(_batches(file, batch), file):
+            for one in _with_bar(batches(file, batch), file):
                 tally.add(sender.send(one, one.key(source)), one, name)
     _tell(tally, dataset, as_json)
     if tally.refused:
@@ -186,7 +186,8 @@ def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Cli
         raise BadOption(f"--url {address}: {error}") from error
 
 
-def _batches(file: str, most: int) -> Iterator[Batch]:
+def batches(file: str, most: int) -> Iterator[Batch]:
+    """The records of a file of NDJSON or a JSON array, or of standard input (`-`), so many at a time."""
     if file == "-":
         yield from _line_batches(LineReader(sys.stdin.buffer), most)
         return
@@ -243,7 +244,8 @@ def _tell(tally: Tally, dataset: str, as_json: bool) -> None:
     print(f"{dataset}: {tally.accepted:,} accepted{there}{refused}")
 
 
-def _error(response: httpx.Response) -> str:
+def error_of(response: httpx.Response) -> str:
+    """What an answer of the cluster complains of."""
     try:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):

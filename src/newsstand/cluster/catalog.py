@@ -62,9 +62,12 @@ class _Kept(msgspec.Struct):
 
 
 class Catalog:
-    """The live set of datasets and channels. Methods may be called from several threads."""
+    """The live set of datasets and channels; `read_only` for who only looks, beside the cluster or without one.
 
-    def __init__(self, app: App, path: Path) -> None:
+    Methods may be called from several threads.
+    """
+
+    def __init__(self, app: App, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         self._lock = threading.RLock()
         self._defaults = app.defaults
@@ -88,7 +91,8 @@ class Catalog:
             if streams := kept.streams.get(name):
                 before = Channel(name, "", streams.new, tuple(streams.parameters))
                 require_same_streams(before, channel)
-        self._write(self._overrides)
+        if not read_only:
+            self._write(self._overrides)
 
     @property
     def defaults(self) -> dict[str, object]:

@@ -10,12 +10,13 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
 from newsstand.cluster.body import Body, parse_body
 from newsstand.cluster.executions import first_line
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.log import Log
-from newsstand.cluster.matching import check_body, describe, match
+from newsstand.cluster.matching import Plan, check_body, describe, match
 from newsstand.cluster.tables import values_table
 from newsstand.errors import BadQuery
 from newsstand.model import Channel, Dataset, Values
@@ -46,14 +47,16 @@ def dry_run(
     head = recorded.log.head(channel.new)
     end = head if until is None else min(until, head)
     wanted = recorded.spark.createDataFrame(values_table(channel, enumerate(values)))
-    matched = _matched(recorded, body, wanted, after, end)
     began = time.monotonic()
+    matched = _matched(recorded, body, wanted, after, end).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         in_order = matched.orderBy(F.col("publication").asc_nulls_last(), "stream", "ordinal", "payload")
         sample = in_order.limit(SAMPLE).toArrow()
         counts = dict(matched.groupBy("stream").count().toArrow().to_pandas().itertuples(index=False))
     except PySparkException as error:
         raise BadQuery(f"channels.{channel.name}.query: fails on what is recorded: {first_line(error)}") from error
+    finally:
+        matched.unpersist()
     return {
         "channel": channel.name,
         "publications": max(0, end - after),
@@ -84,7 +87,7 @@ def explanation(recorded: Recorded, channel: Channel, wanted: DataFrame) -> Fact
     totals = matched.agg(F.count("*").alias("results"), F.countDistinct("stream").alias("streams"))
     reached = totals.toArrow().to_pylist()
     return {
-        "plan": asdict(describe(body, matched)),
+        "plan": asdict(_plan(recorded, body, wanted, after, head)),
         "recent": {
             "publications": head - after,
             "results": reached[0]["results"],
@@ -94,7 +97,26 @@ def explanation(recorded: Recorded, channel: Channel, wanted: DataFrame) -> Fact
     }
 
 
+def _plan(recorded: Recorded, body: Body, wanted: DataFrame, after: int, until: int) -> Plan:
+    """How Spark would execute a channel, also where nothing is subscribed to or recorded yet."""
+    new, stored = _frames(recorded, body, after, until)
+    stored = {name: _not_empty(frame) for name, frame in stored.items()}
+    return describe(body, match(body, _not_empty(new), stored, _not_empty(wanted)))
+
+
+def _not_empty(frame: DataFrame) -> DataFrame:
+    """A frame, or in place of one without rows, whose joins Spark leaves out, one of which it cannot know that."""
+    if not frame.isEmpty():
+        return frame
+    spark = frame.sparkSession
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), frame.schema)
+
+
 def _matched(recorded: Recorded, body: Body, wanted: DataFrame, after: int, until: int) -> DataFrame:
-    new = recorded.log.frame(recorded.spark, recorded.datasets[body.channel.new], after, until)
-    stored = {name: recorded.stored(recorded.datasets[name]) for name in body.stored}
+    new, stored = _frames(recorded, body, after, until)
     return match(body, new, stored, wanted)
+
+
+def _frames(recorded: Recorded, body: Body, after: int, until: int) -> tuple[DataFrame, dict[str, DataFrame]]:
+    new = recorded.log.frame(recorded.spark, recorded.datasets[body.channel.new], after, until)
+    return new, {name: recorded.stored(recorded.datasets[name]) for name in body.stored}
