@@ -58,7 +58,7 @@ def show_explanation(facts: Facts) -> None:
     )
     console.print(f"reads new publications together with: {shared}", soft_wrap=True)
     for join in plan["joins"]:
-        keys = ", ".join(cast("Sequence[str]", join["keys"])) or "no key"
+        keys = ", ".join(_key(name) for name in cast("Sequence[str]", join["keys"])) or "no key"
         console.print(f"join by {keys}{' with the subscriptions' if join['values'] else ''} ({join['kind']})")
     recent = cast("Mapping[str, float]", facts["recent"])
     console.print(
@@ -68,3 +68,8 @@ def show_explanation(facts: Facts) -> None:
     )
     if facts.get("last_seconds"):
         console.print(f"the last execution took {facts['last_seconds']:.2f} s")
+
+
+def _key(name: str) -> str:
+    """A key of a join; those that stand for a distance have names that nobody chose."""
+    return "place" if name.startswith("__") else name

@@ -22,7 +22,8 @@ from newsstand.cluster.facade import Facts
 from newsstand.cluster.log import Log
 from newsstand.cluster.log_files import FileLog
 from newsstand.cluster.results import Results
-from newsstand.cluster.tables import values_table
+from newsstand.cluster.spark_table import Key, SparkTable
+from newsstand.cluster.tables import Wanted, values_table
 from newsstand.errors import BadInput
 from newsstand.model import Channel, Dataset, Values
 
@@ -67,7 +68,9 @@ class DataFolder:
         channel = self.catalog.channel(name)
         with _results(self.app, self.folder) as results:
             subscriptions, streams = results.count_subscriptions(name) if results else (0, 0)
-            wanted = list(results.active_streams(name)) if results else []
+            active: dict[Key, Wanted] = (
+                {stream: (stream, values) for stream, values in results.active_streams(name)} if results else {}
+            )
         facts: Facts = {
             "channel": name,
             "subscriptions": subscriptions,
@@ -79,8 +82,15 @@ class DataFolder:
             ),
             "last_seconds": None,
         }
-        frame = spark.createDataFrame(values_table(channel, wanted))
-        return facts | explanation(self._recorded(spark, self.log), channel, frame)
+        # The same table as a cluster has, so that Spark makes the same plan of it.
+        wanted = SparkTable(
+            spark,
+            "stream",
+            lambda: active,
+            lambda rows: values_table(channel, rows),
+            spark.sparkContext.defaultParallelism,
+        )
+        return facts | explanation(self._recorded(spark, self.log), channel, wanted.frame())
 
     def _recorded(self, spark: SparkSession, new: Log) -> Recorded:
         return Recorded(spark, new, lambda dataset: _stored(spark, self.log, dataset), self.catalog.datasets())

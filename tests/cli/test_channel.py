@@ -1,0 +1,288 @@
+"""`newsstand channel`: tried on what is recorded or on a file, explained by a cluster or without one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from newsstand.cli.main import run
+from newsstand.cluster.app_folder import read_app
+from newsstand.cluster.log_files import FileLog
+from newsstand.cluster.results_sqlite import SqliteResults
+from newsstand.cluster.tokens import admin_token
+from newsstand.model import Broker
+
+sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # where the stand-in of the cluster lives
+from standin import StandIn, serving
+
+APP = """
+[datasets.reports]
+fields = { id = "string", kind = "string", lat = "double", lon = "double", severity = "integer" }
+
+[datasets.shelters]
+key = "name"
+fields = { name = "string", lat = "double", lon = "double" }
+
+[channels.of_kind]
+parameters = { kind = "string" }
+query = "SELECT r.id FROM reports r WHERE r.kind = :kind"
+
+[channels.severe]
+parameters = { least = "integer", test = "boolean" }
+query = "SELECT r.id FROM reports r WHERE r.severity >= :least AND (:test OR r.kind <> 'test')"
+
+[channels.all]
+query = "SELECT r.id FROM reports r"
+
+[channels.near]
+period = "1s"
+parameters = { lat = "double", lon = "double" }
+query = '''
+SELECT r.id, s.name FROM reports r JOIN shelters s ON distance_km(r.lat, r.lon, s.lat, s.lon) < 3
+WHERE distance_km(r.lat, r.lon, :lat, :lon) < 2
+'''
+"""
+
+REPORTS = [
+    {"id": "e1", "kind": "flood", "lat": 1.0, "lon": 1.0, "severity": 1},
+    {"id": "e2", "kind": "fire", "lat": 1.0, "lon": 1.0, "severity": 2},
+    {"id": "e3", "kind": "flood", "lat": 1.0, "lon": 9.0, "severity": 3},
+]
+SHELTERS = [
+    {"name": "school", "lat": 50.0, "lon": 1.0},
+    {"name": "gym", "lat": 1.0, "lon": 1.0},
+    {"name": "school", "lat": 1.0, "lon": 9.0},
+]
+
+
+def lines(records: list[dict[str, object]]) -> list[bytes]:
+    return [json.dumps(record).encode() for record in records]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An app with a data folder into which another process, this one, writes."""
+    folder = tmp_path_factory.mktemp("channel")
+    (folder / "app").mkdir()
+    (folder / "empty").mkdir()
+    for app in ("app", "empty"):
+        (folder / app / "newsstand.toml").write_text(APP)
+    (folder / "good.ndjson").write_text("\n".join(json.dumps({**one, "id": f"f{one['id']}"}) for one in REPORTS))
+    (folder / "mixed.ndjson").write_text(json.dumps(REPORTS[0]) + '\n\n{"id": 1}\nnonsense\n')
+    (folder / "refused.json").write_text('[{"id": 1}, {}]')
+    (folder / "none.ndjson").write_text("\n")
+    (folder / "cut.json").write_text('[{"id": ')
+    data = read_app(folder / "app").data
+    log = FileLog(data / "log")
+    log.append("reports", lines(REPORTS), 1000)
+    log.append("shelters", lines(SHELTERS), 1000)
+    results = SqliteResults(data / "results.sqlite")
+    results.begin("of_kind", 0)
+    for broker in ("north", "south"):
+        results.register(Broker(broker, "http://127.0.0.1:9/", "secret"))
+        results.subscribe(broker, "of_kind", {("flood",): 1, ("snow",): 1})
+    yield folder
+    results.close()
+    log.close()
+
+
+Told = dict[str, dict[str, object]]
+
+COMMANDS = {
+    "named": ["try", "app", "severe", "--value", "least=2", "--value", "test=false"],
+    "sets": ["try", "app", "near", "--values", '{"lat": 1, "lon": 1.0}', "--values", "[1, 9]", "--json"],
+    "part": ["try", "app", "all", "--from", "2", "--until", "2", "--json"],
+    "file": ["try", "app", "near", "--value", "lat=1", "--value", "lon=9", "--file", "good.ndjson", "--json"],
+    "mixed": ["try", "app", "of_kind", "--value", "kind=flood", "--file", "mixed.ndjson"],
+    "nothing": ["try", "empty", "of_kind", "--value", "kind=flood", "--file", "good.ndjson", "--json"],
+    "explained": ["explain", "app", "of_kind", "--json"],
+    "warned": ["explain", "app", "severe"],
+}
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Told:
+    """What each command prints, all of them run in one process."""
+    outcomes = folder / "outcomes.json"
+    subprocess.run(
+        [sys.executable, Path(__file__).parent / "batch.py", outcomes],
+        input=json.dumps([["channel", *words] for words in COMMANDS.values()]),
+        cwd=folder,
+        text=True,
+        check=True,
+    )
+    told = dict(zip(COMMANDS, json.loads(outcomes.read_text()), strict=True))
+    assert {name: one["code"] for name, one in told.items() if one["code"]} == {}, told
+    return told
+
+
+def facts(told: Told, name: str) -> dict[str, object]:
+    known = json.loads(str(told[name]["out"]))
+    assert isinstance(known, dict)
+    return known
+
+
+def test_a_trial_counts_what_each_set_of_values_gets(told: Told) -> None:
+    known = facts(told, "sets")
+    assert known["by_values"] == [{"values": [1.0, 1.0], "results": 2}, {"values": [1.0, 9.0], "results": 1}]
+    assert known["publications"] == 3
+    assert known["output"] == {"id": "string", "name": "string"}
+    assert known["sample"] == [
+        {"values": [1.0, 1.0], "publication": 1, "payload": {"id": "e1", "name": "gym"}},
+        {"values": [1.0, 1.0], "publication": 2, "payload": {"id": "e2", "name": "gym"}},
+        {"values": [1.0, 9.0], "publication": 3, "payload": {"id": "e3", "name": "school"}},
+    ], "the shelters are where they were last said to be"
+
+
+def test_a_trial_is_shown_as_a_table_with_a_sample(told: Told) -> None:
+    printed = str(told["named"]["out"]).splitlines()
+    assert [line.split() for line in printed[:2]] == [["least", "test", "results"], ["2", "False", "2"]]
+    assert '2, False from 3: {"id": "e3"}' in printed
+    assert printed[-1].startswith("severe: 2 results of 3 publications in ")
+    assert told["named"]["err"] == ""
+
+
+def test_a_trial_takes_a_part_and_a_channel_without_parameters_needs_no_values(told: Told) -> None:
+    known = facts(told, "part")
+    assert (known["publications"], known["results"]) == (1, 1)
+    assert known["by_values"] == [{"values": [], "results": 1}]
+
+
+def test_a_file_stands_for_what_is_new_and_the_data_folder_for_what_is_stored(told: Told) -> None:
+    assert facts(told, "file")["sample"] == [
+        {"values": [1.0, 9.0], "publication": 3, "payload": {"id": "fe3", "name": "school"}}
+    ]
+    assert facts(told, "nothing")["results"] == 2, "no data folder is needed"
+
+
+def test_looking_makes_no_data_folder(told: Told, folder: Path) -> None:
+    assert not (folder / "empty" / "data").exists()
+    assert sorted(path.name for path in (folder / "app" / "data").iterdir() if "sqlite-" not in path.name) == [
+        "log",
+        "results.sqlite",
+    ]
+
+
+def test_records_of_a_file_that_are_refused_are_told_by_their_lines(told: Told) -> None:
+    refused = [line.split(" ")[0] for line in str(told["mixed"]["err"]).splitlines()]
+    assert refused == ["mixed.ndjson:3:", "mixed.ndjson:4:"]
+    assert "of_kind: 1 results of 1 publications" in str(told["mixed"]["out"])
+
+
+def test_a_channel_is_explained_from_the_data_folder(told: Told) -> None:
+    known = facts(told, "explained")
+    assert (known["subscriptions"], known["streams"]) == (4, 2)
+    assert known["runs_with"] == ["all", "severe"]
+    recent = known["recent"]
+    assert isinstance(recent, dict)
+    assert (recent["publications"], recent["results"], recent["streams"]) == (3, 2, 1)
+    plan = known["plan"]
+    assert isinstance(plan, dict)
+    assert [(join["keys"], join["values"]) for join in plan["joins"]] == [(["kind"], True)]
+    assert plan["warnings"] == []
+
+
+def test_a_warning_stands_first_also_before_anybody_subscribes(told: Told) -> None:
+    printed = str(told["warned"]["out"]).splitlines()
+    assert printed[0].startswith("WARNING: no equality or distance ties a parameter to a dataset")
+    assert printed[1] == "severe: 0 subscriptions share 0 streams"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("try app nowhere", "no channel 'nowhere'; there are: all, near, of_kind, severe"),
+        ("try app of_kind", "channel 'of_kind': parameter 'kind' is missing"),
+        ("try app of_kind --value sort=x", "channel 'of_kind': no parameter 'sort'; it has: kind"),
+        ("try app of_kind --value kind", "--value kind: is not of the form name=value"),
+        ("try app of_kind --value kind=a --value kind=b", "--value kind=b: 'kind' is given twice; use --values"),
+        ("try app severe --value least=x", "channel 'severe': parameter 'test' is missing"),
+        (
+            "try app severe --value least=x --value test=true",
+            "channel 'severe', parameter 'least': 'x' is not an i",
+        ),
+        (
+            "try app severe --value least=1 --value test=1",
+            "channel 'severe', parameter 'test': '1' is not a boolean",
+        ),
+        ("try app near --value lat=nan --value lon=1", "channel 'near', parameter 'lat': nan is not a double"),
+        ("try app of_kind --values {", "--values {: is not JSON"),
+        ("try app of_kind --values 7", "--values 7: give an object"),
+        ("try app of_kind --values [[]]", "channel 'of_kind', parameter 'kind': [] is not a string"),
+        ("try app of_kind --values []", "channel 'of_kind': it has 1 parameters"),
+        ("try app all --from 3 --until 2", "--until 2: is before --from 3"),
+        ("try app all --file absent.ndjson", "absent.ndjson: no such file"),
+        ("try app all --file cut.json", "cut.json: "),
+        ("try app all --file none.ndjson", "none.ndjson: has no records"),
+        (
+            "try app all --file refused.json",
+            "refused.json: all 2 records were refused; refused.json:1: field 'id'",
+        ),
+        ("try empty all", "data folder empty/data: has no log, no cluster ever ran there; name a file of records"),
+        ("try absent all", "absent: no such folder"),
+        ("explain app nowhere", "no channel 'nowhere'; there are: all, near, of_kind, severe"),
+        (
+            "explain app all --url http://127.0.0.1:1 --token-file token",
+            "--url http://127.0.0.1:1: does not answer",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_shows_before_spark_starts(
+    words: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("token").write_text("nst_x")
+    assert run(["channel", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"newsstand: {said}")
+
+
+def test_a_log_without_publications_of_the_dataset_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "newsstand.toml").write_text(APP)
+    FileLog(tmp_path / "elsewhere" / "log").close()
+    words = ["channel", "try", str(tmp_path), "all", "--data", str(tmp_path / "elsewhere")]
+    assert run(words) == 2
+    assert f"{tmp_path}/elsewhere: nothing was published to 'reports' yet" in capsys.readouterr().err
+
+
+def test_a_running_cluster_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    cluster = StandIn(tmp_path)
+    known = {
+        "channel": "by_kind",
+        "subscriptions": 1200,
+        "streams": 7,
+        "runs_with": ["other"],
+        "last_seconds": 0.25,
+        "plan": {
+            "joins": [{"kind": "BroadcastHashJoin", "keys": ["__c1", "kind"], "built": "left", "values": True}],
+            "warnings": ["dear"],
+        },
+        "recent": {"publications": 10, "results": 3, "streams": 2, "seconds": 0.5},
+    }
+    monkeypatch.setattr(StandIn, "explain", lambda self, name: {**known, "channel": self.channel(name).name})
+    token, _ = admin_token(cluster.app.data, bytes(32))
+    with serving(cluster, {"admin": token}) as url:
+        (cluster.app.data / "address").write_text(url + "\n")
+        assert run(["channel", "explain", str(tmp_path), "by_kind", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == known
+        assert run(["channel", "explain", str(tmp_path), "by_kind"]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "WARNING: dear",
+            "by_kind: 1,200 subscriptions share 7 streams",
+            "reads new publications together with: other",
+            "join by place, kind with the subscriptions (BroadcastHashJoin)",
+            "of the last 10 publications: 3 results in 2 streams, computed in 0.50 s",
+            "the last execution took 0.25 s",
+        ]
+        assert run(["channel", "explain", str(tmp_path), "nowhere"]) == 2
+        assert "no channel 'nowhere'" in capsys.readouterr().err
