@@ -381,7 +381,9 @@ def test_what_retention_removed_is_gone_and_said_to_be(here: Opened) -> None:
 # Faults
 
 
-def test_a_channel_that_fails_stops_no_other_and_catches_up_when_mended(here: Opened) -> None:
+def test_a_channel_that_fails_stops_no_other_and_catches_up_when_mended(
+    here: Opened, capfd: pytest.CaptureFixture[str]
+) -> None:
     query = "SELECT r.id, 1 / r.size AS share FROM reports r WHERE r.kind = :kind"
     here.define("broken", query=query, period="300ms")
     (good,) = here.subscribe("of_kind", "odd")
@@ -397,6 +399,7 @@ def test_a_channel_that_fails_stops_no_other_and_catches_up_when_mended(here: Op
     assert here.payloads(broken) == [{"id": "zero", "share": None}]
     assert here.state(seq, "broken")["state"] == "evaluated"
     here.cluster.drop_channel("broken")
+    assert capfd.readouterr().err == "", "what it fails for is told when asked, not in many lines at each attempt"
 
 
 def test_a_malformed_record_does_not_stop_its_neighbours(here: Opened) -> None:

@@ -370,5 +370,5 @@ class DataCluster:
         for name in self.catalog.channels():
             status = self.channel_status(name)
             self.metrics.channel_stands(name, int(str(status["lag"])), int(str(status["subscriptions"])))
-        for name, status in self.notifier.status().items():
-            self.metrics.broker_stands(name, int(str(status["pending"])), bool(status["away"]))
+        for name, stands in self.notifier.status().items():
+            self.metrics.broker_stands(name, int(stands["pending"] or 0), bool(stands["away"]))

@@ -172,7 +172,7 @@ class Engine:
     def _advance(self, members: Iterable[Running], through: int, batch: Batch | None) -> None:
         shared = batch is not None and sum(1 for _ in members) > 1
         if batch is not None and shared:
-            batch.frame.persist(StorageLevel.MEMORY_AND_DISK)
+            batch.frame.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         try:
             for running in members:
                 if not self._stopping.is_set() and self._channels.get(running.channel.name) is running:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, takewhile
 
@@ -179,9 +178,10 @@ def _evaluated(
             frame.createOrReplaceGlobalTempView(name)
         return spark.sql(evaluation_sql(body, views, broadcast_new, as_json))
     finally:
+        # Not the public way to drop a view, which also throws the cached rows away that it stood for.
+        catalog = spark._jsparkSession.sessionState().catalog()
         for name in frames:
-            with suppress(PySparkException):
-                spark.catalog.dropGlobalTempView(name)
+            catalog.dropGlobalTempView(name)
 
 
 def _said(error: PySparkException) -> str:

@@ -69,7 +69,7 @@ class _Statements:
     def rows(self, statement: str, **given: object) -> list[tuple[Any, ...]]:
         return self._connection.execute(_dialect(statement).encode(), given).fetchall()
 
-    def many(self, statement: str, given: Iterable[Mapping[str, object]]) -> None:
+    def many(self, statement: str, given: Iterable[Mapping[str, object] | tuple[object, ...]]) -> None:
         with self._connection.cursor() as cursor:
             cursor.executemany(_dialect(statement).encode(), given)
 

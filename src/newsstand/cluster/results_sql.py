@@ -256,7 +256,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
         return Stored(number, staged.rows, streams)
 
     def _number(self, transaction: Transaction, channel: str, staged: Staged, before: int, at_ms: int) -> int:
-        """Number what is staged within its streams, with ids from `before` + 1 on; return how many streams moved."""
+        """Number what is staged within its streams, with ids after `before`; return how many streams moved."""
         kept = transaction.run(
             _NUMBER.format(arrived=staged.relation), before=before, at_ms=at_ms, channel=channel, **staged.given
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _LOCAL_FILES = {
-    # Hadoop otherwise starts processes (chmod, readlink) for every file of a checkpoint, which doubles a micro-batch.
+    # Hadoop otherwise starts processes (chmod, readlink) for every file of a checkpoint: twice the time of a batch.
     # What these weaken, recovery from a checkpoint, is not used: positions stand with the results.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -24,6 +24,8 @@ def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.streaming.pollingDelay": "20ms",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.stopTimeout": "10s",
+        # Rows that are part of a plan are hashed and compared with it for each execution: not more than this.
+        "spark.sql.execution.arrow.localRelationThreshold": "256KB",
         "spark.sql.runSQLOnFiles": "false",  # a channel's query reads datasets and nothing else
         "spark.scheduler.mode": "FAIR",  # a long execution does not hold up a short one
         **_LOCAL_FILES,

@@ -96,7 +96,7 @@ class SparkTable(Generic[Item]):
     def _shipped(self) -> DataFrame:
         table = self._build(self._load().values())
         base = self._spark.createDataFrame(table).repartition(self._partitions)
-        self._rows = base.persist(StorageLevel.MEMORY_AND_DISK).count()
+        self._rows = base.persist(StorageLevel.MEMORY_AND_DISK_DESER).count()
         return base
 
     def _with_changes(self, base: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from newsstand.cluster.keyed import KeyedRecords, Latest
 from newsstand.cluster.log import Log
 from newsstand.cluster.records import arrow_table, scalar_arrow_type
 from newsstand.cluster.results import Results
-from newsstand.cluster.spark_table import SparkTable
+from newsstand.cluster.spark_table import Key, SparkTable
 from newsstand.model import Channel, Dataset, Values
 
 Wanted = tuple[int, Values]
@@ -52,7 +52,7 @@ class Tables:
     def subscriptions_changed(self, channel: Channel, streams: Iterable[int]) -> None:
         """Some of these streams may have got their first subscription, or lost their last."""
         touched = list(dict.fromkeys(streams))
-        active = {
+        active: dict[Key, Wanted] = {
             stream: (stream, values) for stream, values in self._results.active_streams(channel.name, touched)
         }
         table = self.values(channel)

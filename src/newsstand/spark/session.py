@@ -1,8 +1,9 @@
 """Spark sessions with defaults that suit one machine, all of them overridable.
 
-A setting is looked for, from weak to strong: the defaults below, those of the caller's kind of work, the table `[spark]` of the TOML file named by
-NEWSSTAND_CONFIG (`newsstand.toml` in the working directory if that is unset), the variable NEWSSTAND_SPARK_CONF
-(`key=value` pairs separated by commas), and what the caller passes (`--conf`, `--master`).
+A setting is looked for, from weak to strong: the defaults below, those of the caller's kind of work, the table
+`[spark]` of the TOML file named by NEWSSTAND_CONFIG (`newsstand.toml` in the working directory if that is unset),
+the variable NEWSSTAND_SPARK_CONF (`key=value` pairs separated by commas), and what the caller passes (`--conf`,
+`--master`).
 The master alone may also stand in NEWSSTAND_MASTER.
 """
 
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from newsstand.errors import BadInput, BadOption
@@ -102,6 +104,9 @@ def start(chosen: Mapping[str, str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     logging.getLogger().addFilter(_is_news)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # They write the whole traceback of an error in a query to standard error, beside its being raised.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
