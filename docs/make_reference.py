@@ -26,6 +26,7 @@ This page is made by `python docs/make_reference.py` from the command line itsel
   `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in the
   first and the last way.
 - **Spark.** `--master` and `--conf` are explained in [run on a cluster](../how-to/run-on-a-cluster.md).
+- **Apps.** `APP` is a folder with [`newsstand.toml`](app-folder.md).
 - **Stack traces.** `NEWSSTAND_DEBUG=1` in the environment shows where an unexpected error came from.
 """
 
@@ -59,6 +60,37 @@ tables as numbers of rows.
 """,
     "newsstand workload import": """\
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
+""",
+    "newsstand cluster": """\
+It says where it listens in one line on standard error, and after it logs there, one JSON object a line. There is no
+result. See [run a data cluster](../how-to/run-a-data-cluster.md).
+""",
+    "newsstand check": """\
+`--json` prints `{app, datasets, channels, mistakes}`: the type of each field by dataset, that of each column by channel.
+If there are mistakes, it prints `{mistakes}` alone, and exits with 2.
+""",
+    "newsstand token": """\
+`--json` prints `{token, name, sha256, scopes}`. The scopes are explained with [the app folder](app-folder.md#tokens).
+""",
+    "newsstand publish": """\
+`--json` prints `{dataset, accepted, repeated, first, last, refused, refusals}`: records added now, records that an
+earlier run had added, the numbers of the first and the last one, how many were refused, and of the first 1000 of those
+`{line, reason}`. Refused records are told on standard error, too, and make the exit code 2.
+
+The address and the token are looked for: `--url`, else `address` in the data folder, else what the app says;
+`--token-file`, else `NEWSSTAND_TOKEN`, else `admin.token` in the data folder.
+""",
+    "newsstand channel list": """\
+`--json` prints a list with one object a channel: its name and its table in `newsstand.toml`.
+""",
+    "newsstand channel try": """\
+`--json` prints `{channel, publications, results, by_values, seconds, output, sample, refused}`: how many publications
+were taken, how many results they bring, `{values, results}` for each set of values, the type of each column, the first
+20 results as `{values, publication, payload}`, and how many records of `--file` were refused.
+""",
+    "newsstand channel explain": """\
+`--json` prints what [the HTTP API](http-api.md#get-channelschannelexplain) answers. See
+[what explain warns of](channel-queries.md#what-explain-warns-of).
 """,
     "newsstand reproduce chen2003": """\
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
@@ -105,8 +137,11 @@ def _paragraph(text: str) -> str:
 def _row(option: str, told: str) -> str:
     """A row of the table, out of what `--help` says."""
     text, _, extra = told.removesuffix("]").partition("  [")
-    default = "required" if extra == "required" else extra.removeprefix("default: ")
-    cells = (f"`{option}`", default, text)
+    pieces = extra.split("; ")
+    known = (piece.removeprefix("default: ") for piece in pieces if piece.startswith("default: "))
+    default = "required" if "required" in pieces else next(known, "")
+    bounds = "".join(f" ({piece})" for piece in pieces if "<=" in piece or ">=" in piece)
+    cells = (f"`{option}`", default, text + bounds)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
 
 

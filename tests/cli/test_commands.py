@@ -179,7 +179,16 @@ def test_the_options_that_take_values_are_known() -> None:
         ("demo --out a-file/below", "--out a-file/below: cannot be written (Not a directory)"),
         ("reproduce chen2003 --out a-file", "--out a-file: is a file, not a folder"),
         ("reproduce chen2003 --out new --requests 0", "--requests 0 is less than 1"),
-        ("publish", "No such command 'publish'."),
+        ("publish", "Missing argument 'APP'."),
+        ("publish nowhere reports nothing.ndjson", "nothing.ndjson: no such file"),
+        ("publish nowhere reports a-file", "nowhere: no such folder"),
+        ("publish mine reports - --follow", "--follow: standard input cannot be followed; name a file"),
+        ("check mine", "mine: has no newsstand.toml"),
+        ("cluster nowhere", "nowhere: no such folder"),
+        ("cluster mine --port 70000", "Invalid value for '--port': "),
+        ("channel list mine", "mine: has no newsstand.toml"),
+        ("token --name gate --scope write", "scope 'write' is none of admin, read, "),
+        ("broker", "No such command 'broker'."),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
