@@ -101,6 +101,9 @@ def start(chosen: Mapping[str, str]) -> SparkSession:
     """Start a session with exactly these settings."""
     _require_master(chosen["spark.master"])
     os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
+    if chosen["spark.master"].startswith("local-cluster"):
+        # Its workers are in this process and its executors beside it; they would listen on the network otherwise.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     logging.getLogger().addFilter(_is_news)
