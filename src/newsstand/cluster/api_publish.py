@@ -172,7 +172,7 @@ def page_routes(desk: Desk) -> APIRouter:
             return Response(status_code=status, headers=headers, media_type=stored.type)
         return StreamingResponse(_blocks(stored.path, start, end), status, headers, stored.type)
 
-    binary = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+    binary = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     responses: Responses = {
         200: {"description": "The page.", **binary},
         206: {"description": "A part of it.", **binary},
