@@ -101,7 +101,10 @@ class Engine:
     def companions(self, name: str) -> list[str]:
         """The channels that share each reading of the log with this one."""
         with self._lock:
-            this = self._channels[name].channel
+            running = self._channels.get(name)
+            if running is None:  # it is just being changed
+                return []
+            this = running.channel
             return sorted(
                 other.channel.name
                 for other in self._channels.values()
