@@ -62,20 +62,21 @@ tables as numbers of rows.
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
 """,
     "newsstand cluster": """\
-It says where it listens in one line on standard error, and after it logs there, one JSON object a line. There is no
+It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
 result. See [run a data cluster](../how-to/run-a-data-cluster.md).
 """,
     "newsstand check": """\
-`--json` prints `{app, datasets, channels, mistakes}`: the type of each field by dataset, that of each column by channel.
-If there are mistakes, it prints `{mistakes}` alone, and exits with 2.
+`--json` prints `{app, datasets, channels, mistakes}`: the type of each field by dataset, that of each column by
+channel. If there are mistakes, it prints `{mistakes}` alone, and exits with 2.
 """,
     "newsstand token": """\
-`--json` prints `{token, name, sha256, scopes}`. The scopes are explained with [the app folder](app-folder.md#tokens).
+`--json` prints `{token, name, sha256, scopes}`. The scopes are explained with
+[the app folder](app-folder.md#tokens).
 """,
     "newsstand publish": """\
 `--json` prints `{dataset, accepted, repeated, first, last, refused, refusals}`: records added now, records that an
-earlier run had added, the numbers of the first and the last one, how many were refused, and of the first 1000 of those
-`{line, reason}`. Refused records are told on standard error, too, and make the exit code 2.
+earlier run had added, the numbers of the first and the last one, how many were refused, and of the first 1000 of
+those `{line, reason}`. Refused records are told on standard error, too, and make the exit code 2.
 
 The address and the token are looked for: `--url`, else `address` in the data folder, else what the app says;
 `--token-file`, else `NEWSSTAND_TOKEN`, else `admin.token` in the data folder.
@@ -84,9 +85,9 @@ The address and the token are looked for: `--url`, else `address` in the data fo
 `--json` prints a list with one object a channel: its name and its table in `newsstand.toml`.
 """,
     "newsstand channel try": """\
-`--json` prints `{channel, publications, results, by_values, seconds, output, sample, refused}`: how many publications
-were taken, how many results they bring, `{values, results}` for each set of values, the type of each column, the first
-20 results as `{values, publication, payload}`, and how many records of `--file` were refused.
+`--json` prints `{channel, publications, results, by_values, seconds, output, sample, refused}`: how many
+publications were taken, how many results they bring, `{values, results}` for each set of values, the type of each
+column, the first 20 results as `{values, publication, payload}`, and how many records of `--file` were refused.
 """,
     "newsstand channel explain": """\
 `--json` prints what [the HTTP API](http-api.md#get-channelschannelexplain) answers. See

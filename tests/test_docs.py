@@ -137,6 +137,16 @@ def test_a_page_with_servers_can_be_followed_from_top_to_bottom(page: Path, tmp_
     follow(page.read_text(), tmp_path)
 
 
+def test_a_page_that_is_not_true_is_found_out(tmp_path: Path) -> None:
+    follow("```console\n$ echo a 7 b\na … b\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="echo 1"):
+        follow("```console\n$ echo 1\n2\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="false"):
+        follow("```sh\nfalse\n```\n", tmp_path)
+    with pytest.raises(AssertionError, match="echo started"):
+        follow("```console server\n$ echo started\nready\n```\n", tmp_path)
+
+
 ONLY_SHOWN = [shown for shown in SHOWN if shown.is_newsstand and not shown.runs and "|" not in shown.words]
 
 
