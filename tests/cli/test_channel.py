@@ -252,6 +252,19 @@ def test_a_log_without_publications_of_the_dataset_is_told(
     assert f"{tmp_path}/elsewhere: nothing was published to 'reports' yet" in capsys.readouterr().err
 
 
+def test_an_address_that_a_killed_cluster_left_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    (tmp_path / "newsstand.toml").write_text(APP)
+    admin_token(tmp_path / "data", bytes(32))
+    (tmp_path / "data" / "address").write_text("http://127.0.0.1:1\n")
+    assert run(["channel", "explain", str(tmp_path), "nowhere"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note == "note: http://127.0.0.1:1 does not answer; told from the data folder"
+    assert error.startswith("newsstand: no channel 'nowhere'")
+
+
 def test_a_running_cluster_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

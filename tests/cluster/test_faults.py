@@ -198,6 +198,27 @@ def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path:
             eventually(lambda: receiver.positions[streams["kind1"]] == 2)
 
 
+def test_without_spark_it_ends_and_says_so_and_the_next_one_goes_on(app: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with receiving() as receiver:
+        with running(app, data) as cluster:
+            streams, receiver.secret = subscribed(cluster, receiver.url)
+            publish = {"id": "a", "kind": "kind1"}
+            cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+            eventually(lambda: lag(cluster) == 0)
+            children = subprocess.run(
+                ["pgrep", "-P", str(cluster.process.pid), "java"], capture_output=True, check=True
+            )
+            os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+            assert cluster.process.wait(timeout=60) == 1
+            assert "Spark has stopped" in cluster.log.read_text()
+        with running(app, data) as cluster:
+            publish = {"id": "b", "kind": "kind1"}
+            cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+            eventually(lambda: lag(cluster) == 0)
+            assert check(cluster.client, data, "reports", "kind", streams) == 2
+
+
 def mounted(folder: Path, size: str) -> bool:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]

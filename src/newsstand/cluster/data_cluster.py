@@ -69,6 +69,8 @@ class DataCluster:
             away_after_s=app.cluster.away_after_s,
             told=self.metrics.delivered,
         )
+        self.spark_stopped = threading.Event()
+        """Set when Spark is gone: nothing is executed any more, and only a new process can help."""
         self._in_flight = 0
         self._changing = threading.RLock()
         self._weighing = threading.Lock()
@@ -79,6 +81,7 @@ class DataCluster:
         for channel in self.catalog.channels().values():
             self._run(channel)
         self._engine.every(1.0, self._catch_up)
+        self._engine.every(2.0, self._look_at_spark)
         self._engine.every(30.0, self._retain)
         self._engine.start()
         self.notifier.start()
@@ -292,6 +295,8 @@ class DataCluster:
     def ready(self) -> list[str]:
         """What is not ready; empty if all is."""
         problems = self._engine.problems()
+        if self.spark_stopped.is_set():
+            problems.append("Spark has stopped")
         try:
             self._results.check()
         except Exception as error:
@@ -356,6 +361,14 @@ class DataCluster:
     def _require_broker(self, name: str) -> None:
         if name not in {one.name for one in self._results.brokers()}:
             raise NotFound(f"no broker '{name}'")
+
+    def _look_at_spark(self) -> None:
+        try:
+            stopped = bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception:  # of a JVM that is gone nothing can be asked
+            stopped = True
+        if stopped:
+            self.spark_stopped.set()
 
     def _catch_up(self) -> None:
         for dataset in self.catalog.datasets().values():

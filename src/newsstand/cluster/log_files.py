@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from newsstand.cluster.log import Appended, Entry, Log
 from newsstand.cluster.log_segments import Head, chunks, entries, read_head, spans
 from newsstand.cluster.log_source import LogSource, parse_offset, source_options
 from newsstand.cluster.log_writer import Writer
-from newsstand.cluster.records import is_name, line_frame, line_table, spark_schema
+from newsstand.cluster.records import is_name, line_table, spark_schema
 from newsstand.errors import BadInput
 from newsstand.model import Dataset
 
@@ -26,7 +25,7 @@ SEGMENT_BYTES = 64 * 2**20
 REMEMBERED_KEYS = 100_000
 """So many idempotency keys of each dataset are remembered."""
 SHIPPED = 4 * 2**20
-"""Up to this size a range is read on the driver: Spark would scan whole segments for it."""
+"""Up to this size a range is read on the driver: quicker than tasks that would have to be told of it."""
 
 
 class FileLog(Log):
@@ -77,15 +76,17 @@ class FileLog(Log):
         found = spans(self._folder(dataset.name), after, until, head)
         if head is None or sum(span.end - span.begin for span in found) <= SHIPPED:
             return spark.createDataFrame(line_table(b"".join(chunks(found)), dataset), spark_schema(dataset))
-        lines = spark.read.text([_hadoop_path(span.path) for span in found]).withColumnRenamed("value", "line")
-        # Lines behind the durable end may be half-written, or not there tomorrow.
-        return line_frame(lines, dataset).where(f"_seq > {after} AND _seq <= {min(until, head.seq)}")
+        options = self._options(spark, dataset, after, until=min(until, head.seq))
+        return spark.read.format(LogSource.name()).options(**options).load()
 
     def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:
+        options = self._options(spark, dataset, after, limit=limit)
+        return spark.readStream.format(LogSource.name()).options(**options).load()
+
+    def _options(self, spark: SparkSession, dataset: Dataset, after: int, **bound: int) -> dict[str, str]:
         spark.dataSource.register(LogSource)
         tasks = spark.sparkContext.defaultParallelism
-        options = source_options(self._folder(dataset.name), dataset, after, limit, tasks)
-        return spark.readStream.format(LogSource.name()).options(**options).load()
+        return source_options(self._folder(dataset.name), dataset, after, tasks, **bound)
 
     def until(self, offset: str) -> int:
         return parse_offset(offset)
@@ -134,8 +135,3 @@ def _locked(path: Path) -> int:
         os.close(descriptor)
         raise BadInput(f"{path.parent}: another process writes this log; stop it or take another folder") from None
     return descriptor
-
-
-def _hadoop_path(path: Path) -> str:
-    """A path of the local file system for Spark, which takes some characters for patterns."""
-    return "file:" + re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path))

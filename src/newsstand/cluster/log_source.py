@@ -1,4 +1,4 @@
-"""The log in files as a source of Structured Streaming.
+"""The log in files as a source of Spark's, for batches and for streams.
 
 The driver and the executors know nothing of the process that writes but the folder, which they must be able to
 read. An offset is the number of the last record that it includes, so a checkpoint does not depend on how the log
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -47,15 +47,15 @@ def parse_offset(text: str) -> int:
         raise BadInput(f'{text[:80]!r} is not an offset of a log, such as {{"seq": 7}}') from None
 
 
-def source_options(folder: Path, dataset: Dataset, after: int, limit: int, tasks: int) -> dict[str, str]:
-    """The options of `LogSource` for the log in one dataset's folder."""
+def source_options(folder: Path, dataset: Dataset, after: int, tasks: int, **bound: int) -> dict[str, str]:
+    """The options of `LogSource` for one dataset's folder; a batch has the bound `until`, a stream `limit`."""
     return {
         "folder": str(folder.absolute()),
         "name": dataset.name,
         "dataset": json.dumps(dataset_table(dataset)),
         "after": str(after),
-        "limit": str(limit),
         "tasks": str(tasks),
+        **{name: str(value) for name, value in bound.items()},
     }
 
 
@@ -68,6 +68,15 @@ class LogSource(DataSource):
 
     def schema(self) -> StructType:
         return spark_schema(self._dataset())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LogReader(
+            Path(self.options["folder"]),
+            self._dataset(),
+            int(self.options["after"]),
+            int(self.options["until"]),
+            int(self.options["tasks"]),
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
         return LogStreamReader(
@@ -88,6 +97,21 @@ class Numbers(InputPartition):
 
     after: int
     until: int
+
+
+class LogReader(DataSourceReader):
+    """The records with after < seq <= until, in at most `tasks` tasks."""
+
+    def __init__(self, folder: Path, dataset: Dataset, after: int, until: int, tasks: int) -> None:
+        self._folder = folder
+        self._dataset = dataset
+        self._cuts = _cuts(after, until, tasks)
+
+    def partitions(self) -> Sequence[Numbers]:
+        return self._cuts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _batches(self._folder, self._dataset, partition)
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -122,23 +146,31 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"seq": self._head()}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[Numbers]:  # type: ignore[override]
-        after, count = start["seq"], end["seq"] - start["seq"]
-        tasks = max(1, min(self._tasks, count // FEWEST))
-        cuts = [after + count * task // tasks for task in range(tasks + 1)]
-        return [Numbers(*cut) for cut in pairwise(cuts)] if count > 0 else []
+        return _cuts(start["seq"], end["seq"], self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Numbers)
-        rows = 0
-        for chunk in chunks(spans(self._folder, partition.after, partition.until, read_head(self._folder))):
-            table = line_table(chunk, self._dataset)
-            rows += table.num_rows
-            yield from table.to_batches()
-        if rows != partition.until - partition.after:
-            # A folder on a network may show an executor less than the driver saw: to go on would lose records.
-            wanted = f"the records {partition.after + 1} to {partition.until}"
-            raise BadInput(f"{self._folder}: only {rows} of {wanted} can be read here; is the folder shared?")
+        return _batches(self._folder, self._dataset, partition)
 
     def _head(self) -> int:
         head = read_head(self._folder)
         return head.seq if head else 0
+
+
+def _cuts(after: int, until: int, tasks: int) -> list[Numbers]:
+    count = until - after
+    tasks = max(1, min(tasks, count // FEWEST))
+    cuts = [after + count * task // tasks for task in range(tasks + 1)]
+    return [Numbers(*cut) for cut in pairwise(cuts)] if count > 0 else []
+
+
+def _batches(folder: Path, dataset: Dataset, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, Numbers)
+    rows = 0
+    for chunk in chunks(spans(folder, partition.after, partition.until, read_head(folder))):
+        table = line_table(chunk, dataset)
+        rows += table.num_rows
+        yield from table.to_batches()
+    if rows != partition.until - partition.after:
+        # A folder on a network may show an executor less than the driver saw: to go on would lose records.
+        wanted = f"the records {partition.after + 1} to {partition.until}"
+        raise BadInput(f"{folder}: only {rows} of {wanted} can be read here; is the folder shared?")

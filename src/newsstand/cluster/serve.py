@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,7 +24,7 @@ from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
 from newsstand.cluster.tokens import Tokens, admin_token, admin_token_path
-from newsstand.errors import BadOption
+from newsstand.errors import BadOption, NewsstandError
 from newsstand.spark import open_session
 
 ADDRESS = "address"
@@ -63,8 +64,11 @@ def serve(
         write_whole(folder / ADDRESS, f"{url}\n".encode())
         stack.callback((folder / ADDRESS).unlink, missing_ok=True)
         say(f"newsstand: data cluster of {app.folder} on {url}")
+        threading.Thread(target=_stop_without_spark, args=(cluster, server), daemon=True).start()
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
             server.run(sockets=[listening])
+        if cluster.spark_stopped.is_set():
+            raise NewsstandError("Spark has stopped; nothing that was accepted is lost: start the cluster again")
 
 
 @contextmanager
@@ -103,6 +107,12 @@ def open_results(app: App, folder: Path) -> Results:
     from newsstand.cluster.results_postgres import PostgresResults
 
     return PostgresResults(app.cluster.results)
+
+
+def _stop_without_spark(cluster: DataCluster, server: uvicorn.Server) -> None:
+    """A cluster that cannot execute anything ends, so that whoever watches over it starts it again."""
+    cluster.spark_stopped.wait()
+    server.should_exit = True
 
 
 def _tokens(app: App, folder: Path, say: Callable[[str], None]) -> Tokens:

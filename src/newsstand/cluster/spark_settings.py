@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _LOCAL_FILES = {
-    # Hadoop otherwise starts processes (chmod, readlink) for every file of a checkpoint: twice the time of a batch.
+    # Hadoop otherwise starts processes (chmod, readlink) for each file of a checkpoint: twice the time of a batch.
     # What these weaken, recovery from a checkpoint, is not used: positions stand with the results.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
