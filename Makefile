@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test test-all check format bench bench-week lock clean
+.PHONY: help demo test test-all check format bench bench-week bench-cluster lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,10 @@ bench: $(READY) .venv/.bench  ## replay against libCacheSim, side by side
 
 bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies, generated and replayed
 	@$(BIN)/python benchmarks/full_week.py
+
+bench-cluster: $(READY)  ## the data cluster: matching up to a million subscriptions, publish to result
+	@$(BIN)/python benchmarks/matching.py
+	@$(BIN)/python benchmarks/publish_to_result.py
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv

@@ -181,6 +181,7 @@ def test_a_channel_is_explained_from_the_data_folder(told: Told) -> None:
     recent = known["recent"]
     assert isinstance(recent, dict)
     assert (recent["publications"], recent["results"], recent["streams"]) == (3, 2, 1)
+    assert recent["bytes"] == len('{"id":"e1"}{"id":"e3"}')
     plan = known["plan"]
     assert isinstance(plan, dict)
     assert [(join["keys"], join["values"]) for join in plan["joins"]] == [(["kind"], True)]
@@ -270,7 +271,7 @@ def test_a_running_cluster_is_asked(
 ) -> None:
     monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
     cluster = StandIn(tmp_path)
-    known = {
+    known: dict[str, object] = {
         "channel": "by_kind",
         "subscriptions": 1200,
         "streams": 7,
@@ -297,5 +298,8 @@ def test_a_running_cluster_is_asked(
             "of the last 10 publications: 3 results in 2 streams, computed in 0.50 s",
             "the last execution took 0.25 s",
         ]
+        known["recent"] = {"publications": 10, "error": "DIVIDE_BY_ZERO"}
+        assert run(["channel", "explain", str(tmp_path), "by_kind"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "fails on the last 10 publications: DIVIDE_BY_ZERO"
         assert run(["channel", "explain", str(tmp_path), "nowhere"]) == 2
         assert "no channel 'nowhere'" in capsys.readouterr().err

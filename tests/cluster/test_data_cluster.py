@@ -394,6 +394,7 @@ def test_a_channel_that_fails_stops_no_other_and_catches_up_when_mended(
     state = here.state(seq, "broken")
     assert state["state"] == "failing"
     assert "DIVIDE_BY_ZERO" in str(state["error"])
+    assert "DIVIDE_BY_ZERO" in str(here.cluster.explain("broken")["recent"])
     here.define("broken", query=query.replace("1 / r.size", "try_divide(1, r.size)"), period="300ms")
     eventually(lambda: here.cluster.channel_status("broken")["lag"] == 0)
     assert here.payloads(broken) == [{"id": "zero", "share": None}]
@@ -482,6 +483,7 @@ def test_a_channel_is_explained(here: Opened) -> None:
     assert plan["warnings"] == ()
     assert recent["publications"] == here.log.head("reports")
     assert recent["results"] >= recent["streams"] > 0
+    assert recent["bytes"] >= recent["results"] * len('{"id":"e"}')
     json.dumps(facts)
 
 

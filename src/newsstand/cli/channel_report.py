@@ -61,6 +61,11 @@ def show_explanation(facts: Facts) -> None:
         keys = ", ".join(_key(name) for name in cast("Sequence[str]", join["keys"])) or "no key"
         console.print(f"join by {keys}{' with the subscriptions' if join['values'] else ''} ({join['kind']})")
     recent = cast("Mapping[str, float]", facts["recent"])
+    if "error" in recent:
+        console.print(
+            f"fails on the last {recent['publications']:,} publications: {recent['error']}", soft_wrap=True
+        )
+        return
     console.print(
         f"of the last {recent['publications']:,} publications: {recent['results']:,} results "
         f"in {recent['streams']:,} streams, computed in {recent['seconds']:.2f} s",

@@ -82,19 +82,26 @@ def explanation(recorded: Recorded, channel: Channel, wanted: DataFrame) -> Fact
     body = parse_body(channel, recorded.datasets)
     head = recorded.log.head(channel.new)
     after = max(0, head - RECENT)
-    matched = _matched(recorded, body, wanted, after, head)
-    began = time.monotonic()
-    totals = matched.agg(F.count("*").alias("results"), F.countDistinct("stream").alias("streams"))
-    reached = totals.toArrow().to_pylist()
     return {
         "plan": asdict(_plan(recorded, body, wanted, after, head)),
-        "recent": {
-            "publications": head - after,
-            "results": reached[0]["results"],
-            "streams": reached[0]["streams"],
-            "seconds": round(time.monotonic() - began, 3),
-        },
+        "recent": {"publications": head - after, **_totals(_matched(recorded, body, wanted, after, head))},
     }
+
+
+def _totals(matched: DataFrame) -> Facts:
+    """How many results there are and what computing them takes; why they cannot be computed if they cannot."""
+    began = time.monotonic()
+    totals = matched.agg(
+        F.count("*").alias("results"),
+        F.countDistinct("stream").alias("streams"),
+        # Spark would leave out what nobody asks for, and with it much of the cost.
+        F.coalesce(F.sum(F.octet_length("payload")), F.lit(0)).alias("bytes"),
+    )
+    try:
+        (row,) = totals.toArrow().to_pylist()
+    except PySparkException as error:
+        return {"error": first_line(error)}
+    return {**row, "seconds": round(time.monotonic() - began, 3)}
 
 
 def _plan(recorded: Recorded, body: Body, wanted: DataFrame, after: int, until: int) -> Plan:

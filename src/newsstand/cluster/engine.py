@@ -123,8 +123,12 @@ class Engine:
                 self._tick(time.monotonic())
             except Exception as error:
                 logger.error("engine: %s", first_line(error))
+                self._stopping.wait(1.0)
 
     def _tick(self, now: float) -> None:
+        for chore in self._chores:
+            if now >= chore.due and self._submit(chore, chore.work):
+                chore.due = now + chore.seconds
         with self._lock:
             channels = list(self._channels.values())
         self._mind_streams(channels, now)
@@ -142,9 +146,6 @@ class Engine:
             if now >= self._due[group] and self._submit(group, self._together, members):
                 missed = (now - self._due[group]) // group[1]
                 self._due[group] += (missed + 1) * group[1]
-        for chore in self._chores:
-            if now >= chore.due and self._submit(chore, chore.work):
-                chore.due = now + chore.seconds
 
     def _submit(self, what: object, work: Callable[..., object], *arguments: object) -> bool:
         """Have it done in another thread, unless the last time is still under way."""
@@ -269,7 +270,10 @@ class _Stream:
 
     def stop(self) -> None:
         if self._query is not None:
-            self._query.stop()
+            try:
+                self._query.stop()
+            except Exception as error:  # of a Spark that is gone, or takes too long: nothing is lost by it
+                logger.error("stream of %s: %s", self.dataset.name, first_line(error))
 
 
 class _Chore:

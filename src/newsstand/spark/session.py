@@ -18,10 +18,11 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -94,7 +95,8 @@ def open_session(
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(ConnectionError, Py4JError):  # a JVM that is gone needs no stopping
+            spark.stop()
 
 
 def start(chosen: Mapping[str, str]) -> SparkSession:
