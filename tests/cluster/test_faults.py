@@ -164,6 +164,30 @@ def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path
         assert {one["channel"]: one.get("reached") for one in trace["channels"]}["broken"] == 1
 
 
+def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(app, data) as cluster, receiving() as good:
+        with receiving() as bad:
+            streams, bad.secret = subscribed(cluster, bad.url)
+            good.secret = cluster.client.put("/brokers/other", json={"callback": good.url}).json()["secret"]
+            wanted = [{"channel": "of_kind", "values": ["kind1"]}]
+            (other,) = cluster.client.post("/brokers/other/subscriptions", json=wanted).json()["ids"]
+            for number, mood in enumerate(["fail", "close", "hang"], start=1):
+                bad.mood = mood
+                publish = {"id": mood, "kind": "kind1"}
+                cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+                eventually(lambda number=number: good.positions.get(other) == number)
+            assert not bad.told
+            address = bad.url
+        publish = {"id": "gone", "kind": "kind1"}
+        cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
+        eventually(lambda: good.positions.get(other) == 4)
+        with receiving(port=int(address.split(":")[2].split("/")[0])) as back:
+            back.secret = bad.secret
+            eventually(lambda: back.positions == {streams["kind1"]: 4})
+            assert [one["streams"][0]["position"] for one in back.told] == [1, 2, 3, 4]  # type: ignore[index]
+
+
 def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path: Path) -> None:
     with receiving() as receiver, running(app, tmp_path / "data") as cluster:
         streams, receiver.secret = subscribed(cluster, receiver.url)

@@ -35,8 +35,8 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
-    """A receiver that listens for the length of a `with` block."""
+def receiving(port: int = 0) -> Iterator[Receiver]:
+    """A receiver that listens for the length of a `with` block, on a free port if none is given."""
     receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,7 +55,7 @@ def receiving() -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     receiver.url = f"http://127.0.0.1:{server.server_port}/notify"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
