@@ -17,7 +17,7 @@ from test_results_postgres import url  # noqa: F401
 sys.path.append(str(Path(__file__).parents[1] / "lab"))  # where clusters of Spark are started
 from test_cluster import SPARK_HOME, no_new_folder, standalone_cluster
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 
 def assert_matched(master: str, folder: Path, *results: str) -> None:
@@ -44,7 +44,6 @@ def test_on_a_local_cluster(tmp_path: Path) -> None:
         assert_matched("local-cluster[1,1,1024]", tmp_path / "app")
 
 
-@pytest.mark.slow
 def test_on_a_master_and_a_worker_with_results_that_executors_write(tmp_path: Path, url: str) -> None:
     with standalone_cluster(tmp_path, workers=1) as master:
         assert_matched(master, tmp_path / "app", url)
