@@ -140,6 +140,16 @@ def test_a_field_cannot_be_dropped(tmp_path: Path) -> None:
         catalog.put_dataset(dataset("emergencies", id="string"))
 
 
+def test_a_dropped_dataset_comes_back_only_with_fields_that_fit_what_is_recorded(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    catalog.put_dataset(dataset("floods", level="double"))
+    catalog.drop_dataset("floods")
+    catalog = open_catalog(tmp_path)
+    with pytest.raises(Conflict, match=r"floods\.fields\.level: recorded publications have it"):
+        catalog.put_dataset(dataset("floods", depth="double"))
+    assert catalog.put_dataset(dataset("floods", level="double", note="string?")) is None
+
+
 def test_a_channel_keeps_its_parameters_and_its_new_dataset(tmp_path: Path) -> None:
     catalog = open_catalog(tmp_path)
     with pytest.raises(Conflict, match=r"by_kind\.parameters: were \(kind string\) and cannot become \(none\)"):

@@ -56,7 +56,7 @@ class _Kept(msgspec.Struct):
     datasets: dict[str, Override] = {}
     channels: dict[str, Override] = {}
     recorded: dict[str, Table] = {}
-    """All datasets that there were when this was written: recorded publications have their shapes."""
+    """All datasets that there ever were: recorded publications have their shapes, also those of dropped ones."""
     streams: dict[str, Streams] = {}
     """Likewise of the channels."""
 
@@ -87,6 +87,7 @@ class Catalog:
         for name, dataset in self._datasets.items():
             if recorded := kept.recorded.get(name):
                 require_same_records(self._dataset(name, recorded), dataset)
+        self._recorded = kept.recorded
         for name, channel in self._channels.items():
             if streams := kept.streams.get(name):
                 before = Channel(name, "", streams.new, tuple(streams.parameters))
@@ -121,8 +122,8 @@ class Catalog:
         """Add or change a dataset; return what had its name. It is durable when this returns."""
         with self._lock:
             before = self._datasets.get(dataset.name)
-            if before is not None:
-                require_same_records(before, dataset)
+            if recorded := self._recorded.get(dataset.name):
+                require_same_records(self._dataset(dataset.name, recorded), dataset)
             changed = self._datasets | {dataset.name: dataset}
             for channel in self._channels.values():
                 parse_body(channel, changed)
@@ -223,10 +224,11 @@ class Catalog:
         return parse_channel(name, table, self._datasets, self._defaults)
 
     def _write(self, overrides: Mapping[Kind, dict[str, Override]]) -> None:
+        recorded = self._recorded | {name: dataset_table(one) for name, one in self._datasets.items()}
         kept = _Kept(
             datasets=overrides["datasets"],
             channels=overrides["channels"],
-            recorded={name: dataset_table(one) for name, one in self._datasets.items()},
+            recorded=recorded,
             streams={name: Streams(one.new, list(one.parameters)) for name, one in self._channels.items()},
         )
         text = msgspec.json.format(msgspec.json.encode(kept, order="sorted"), indent=1)
@@ -234,6 +236,7 @@ class Catalog:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if not self._path.exists() or self._path.read_bytes() != text:
                 write_whole(self._path, text)
+            self._recorded = recorded
         except OSError as error:
             if error.errno in FULL:
                 raise NoRoom(f"{self._path}: the disk is full; nothing was changed") from error

@@ -60,7 +60,7 @@ class DataCluster:
         self._keyed = KeyedRecords(data / "keyed.sqlite", log)
         self._tables = Tables(spark, log, self._keyed, results)
         limit = app.cluster.max_batch
-        executions = Executions(spark, log, results, self._tables, now_ms, self._executed, limit)
+        executions = Executions(spark, log, results, self._tables, now_ms, self._executed, limit, self._failed)
         self._engine = Engine(spark, log, results, executions, data / "scratch", limit)
         self.notifier = Notifier(
             results,
@@ -318,6 +318,9 @@ class DataCluster:
         self.metrics.executed(execution.channel, running.seconds, stored.results)
         if stored.streams:
             self.notifier.wake()
+
+    def _failed(self, running: Running) -> None:
+        self.metrics.failed(running.channel.name)
 
     def _changed(self, subscriptions: Sequence[Subscription]) -> None:
         channels = self.catalog.channels()

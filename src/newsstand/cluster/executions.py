@@ -6,6 +6,7 @@ position, whatever Spark or a crash has made of earlier attempts, so no publicat
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from newsstand.cluster.matching import match
 from newsstand.cluster.results import Execution, Results, Stored
 from newsstand.cluster.tables import Tables
 from newsstand.model import Channel, Dataset
+
+logger = logging.getLogger(__name__)
 
 MOST_BROADCAST = 200_000
 """A batch of more publications than this is not sent to every executor whole."""
@@ -71,6 +74,7 @@ class Executions:
         now_ms: Callable[[], int],
         stored: Callable[[Running, Execution, Stored], None],
         limit: int,
+        failed: Callable[[Running], None] = lambda running: None,
     ) -> None:
         self._spark = spark
         self._log = log
@@ -79,6 +83,7 @@ class Executions:
         self._now_ms = now_ms
         self._stored = stored
         self._limit = limit
+        self._has_failed = failed
 
     def advance(self, running: Running, through: int, batch: Batch | None = None) -> None:
         """Execute a channel on all publications up to `through` that it has not seen, in slices if they are many.
@@ -95,7 +100,7 @@ class Executions:
                     self._execute(running, position, until, batch)
                 running.failure = None
             except Exception as error:
-                running.failure = self._failed(running.failure, error)
+                running.failure = self._failed(running, error)
 
     def _execute(self, running: Running, after: int, through: int, batch: Batch | None) -> None:
         channel = running.channel
@@ -120,7 +125,11 @@ class Executions:
             return batch.frame
         return batch.frame.where(col("_seq") > after)
 
-    def _failed(self, before: Failure | None, error: Exception) -> Failure:
+    def _failed(self, running: Running, error: Exception) -> Failure:
+        before = running.failure
+        if before is None:
+            logger.warning("channel %s fails: %s", running.channel.name, first_line(error))
+        self._has_failed(running)
         attempts = before.attempts + 1 if before else 1
         pause = min(60.0, 2.0 ** min(attempts, 6) / 2)
         since = before.since_ms if before else self._now_ms()
