@@ -164,6 +164,7 @@ def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path
         assert {one["channel"]: one.get("reached") for one in trace["channels"]}["broken"] == 1
 
 
+@pytest.mark.slow
 def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running(app, data) as cluster, receiving() as good:
@@ -203,6 +204,7 @@ def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path
         assert check(cluster.client, tmp_path / "data", "reports", "kind", streams) == 2
 
 
+@pytest.mark.slow
 def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with receiving() as receiver:
@@ -222,6 +224,7 @@ def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path:
             eventually(lambda: receiver.positions[streams["kind1"]] == 2)
 
 
+@pytest.mark.slow
 def test_without_spark_it_ends_and_says_so_and_the_next_one_goes_on(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with receiving() as receiver:
