@@ -232,7 +232,7 @@ class DataCluster:
         """Drop a broker with its subscriptions."""
         with self._changing:
             self._require_broker(name)
-            self._changed(self._results.dismiss(name))
+            self._dropped(self._results.dismiss(name))
             self.metrics.forget_broker(name)
         self.notifier.wake()
 
@@ -261,7 +261,7 @@ class DataCluster:
             for name, counts in by_channel.items():
                 subscribed = self._results.subscribe(broker, name, counts)
                 made.update({(name, one.values): one for one in subscribed})
-                self._changed(subscribed)
+                self._tables.subscribed(channels[name], subscribed)
         return [made[one] for one in asked]
 
     def unsubscribe(self, broker: str, ids: Sequence[str]) -> int:
@@ -269,7 +269,7 @@ class DataCluster:
         self._require_broker(broker)
         with self._changing:
             dropped = self._results.unsubscribe(broker, ids)
-            self._changed(dropped)
+            self._dropped(dropped)
         return len(dropped)
 
     def subscription(self, subscription: str) -> Subscription:
@@ -322,14 +322,14 @@ class DataCluster:
     def _failed(self, running: Running) -> None:
         self.metrics.failed(running.channel.name)
 
-    def _changed(self, subscriptions: Sequence[Subscription]) -> None:
+    def _dropped(self, subscriptions: Sequence[Subscription]) -> None:
         channels = self.catalog.channels()
         streams: dict[str, list[int]] = {}
         for one in subscriptions:
             streams.setdefault(one.channel, []).append(one.stream)
         for name, touched in streams.items():
             if name in channels:
-                self._tables.subscriptions_changed(channels[name], touched)
+                self._tables.unsubscribed(channels[name], touched)
 
     def _door(self, dataset: Dataset) -> Door:
         door = self._doors.get(dataset.name)

@@ -34,6 +34,10 @@ TICK = 0.05
 """Seconds between looks at what is due."""
 
 
+SMALL = 5_000
+"""A micro-batch of so few publications is read from the log by the driver."""
+
+
 class Engine:
     """Executes the channels that it is given, until it is stopped."""
 
@@ -223,6 +227,9 @@ class Engine:
         def on_batch(frame: DataFrame, batch: int) -> None:
             ends[batch] = self._log.until(_offset(checkpoint, batch))
             began = ends.pop(batch - 1, after)
+            if ends[batch] - began <= SMALL:
+                # What is small is quicker read here than by tasks of its own.
+                frame = self._log.frame(self._spark, stream.dataset, began, ends[batch])
             self._advance(self._continuous(name), ends[batch], Batch(frame, began, ends[batch]))
 
         return (

@@ -13,7 +13,7 @@ from newsstand.cluster.log import Log
 from newsstand.cluster.records import arrow_table, scalar_arrow_type
 from newsstand.cluster.results import Results
 from newsstand.cluster.spark_table import Key, SparkTable
-from newsstand.model import Channel, Dataset, Values
+from newsstand.model import Channel, Dataset, Subscription, Values
 
 Wanted = tuple[int, Values]
 """A stream and the values that it stands for."""
@@ -49,8 +49,12 @@ class Tables:
                 self._values[channel.name] = table
             return table
 
-    def subscriptions_changed(self, channel: Channel, streams: Iterable[int]) -> None:
-        """Some of these streams may have got their first subscription, or lost their last."""
+    def subscribed(self, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
+        """These subscriptions of a channel were made."""
+        self.values(channel).change({one.stream: (one.stream, one.values) for one in subscriptions})
+
+    def unsubscribed(self, channel: Channel, streams: Iterable[int]) -> None:
+        """Some of these streams may have lost their last subscription."""
         touched = list(dict.fromkeys(streams))
         active: dict[Key, Wanted] = {
             stream: (stream, values) for stream, values in self._results.active_streams(channel.name, touched)
