@@ -37,7 +37,7 @@ app.add_typer(channel.app, name="channel")
 def about(
     version: Annotated[bool, typer.Option("--version", help="Tell the version and exit.")] = False,
 ) -> None:
-    """Content distribution for publish/subscribe: its cache lab on Spark."""
+    """Content distribution for publish/subscribe: a data cluster on Spark, and a lab of caches."""
     if version:
         print(f"newsstand {metadata.version('newsstand')}")
         raise typer.Exit

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path as File
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -23,8 +21,8 @@ from newsstand.cluster.api_shapes import (
     raw_body,
 )
 from newsstand.cluster.facade import Facts
+from newsstand.cluster.notification import result_facts
 from newsstand.errors import NotFound
-from newsstand.model import Result
 
 BLOCK = 256 * 1024
 MOST_RESULTS = 10_000
@@ -117,17 +115,6 @@ def result_routes(desk: Desk) -> APIRouter:
         return await desk.ask(desk.looking, read)
 
     return router
-
-
-def result_facts(result: Result) -> Facts:
-    """A result for JSON; its payload is put in as it is, for it is JSON already."""
-    return {
-        "position": result.position,
-        "at_ms": result.at_ms,
-        "payload": msgspec.Raw(result.payload.encode()),
-        "publication": result.publication,
-        "page": asdict(result.page) if result.page else None,
-    }
 
 
 def page_routes(desk: Desk) -> APIRouter:

@@ -44,8 +44,6 @@ class PageShape(BaseModel):
 
     id: str
     size: int
-    type: str
-    url: str | None
 
 
 class ResultShape(BaseModel):

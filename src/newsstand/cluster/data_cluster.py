@@ -55,6 +55,8 @@ class DataCluster:
         self._now_ms = now_ms
         self.metrics = Metrics()
         self.catalog = Catalog(app, data / "catalog.json")
+        for name in self.catalog.superseded:
+            logger.warning("%s: newsstand.toml was edited after it was changed over HTTP; the file holds", name)
         self._pages = PageStore(data / "pages", app.cluster.max_page_bytes)
         self._doors: dict[str, Door] = {}
         self._keyed = KeyedRecords(data / "keyed.sqlite", log)

@@ -54,11 +54,12 @@ def _carried(results: Results, moved: Moved, room: list[int]) -> list[dict[str, 
         if room[1] < 0:
             break
         room[0] -= 1
-        carried.append(_as_json(result))
+        carried.append(result_facts(result))
     return carried
 
 
-def _as_json(result: Result) -> dict[str, object]:
+def result_facts(result: Result) -> dict[str, object]:
+    """A result for JSON; its payload is put in as it is, for it is JSON already."""
     page = None if result.page is None else {"id": result.page.id, "size": result.page.size}
     return {
         "position": result.position,

@@ -80,6 +80,9 @@ class SqliteResults(SqlResults):
         self._held = threading.local()
         self._closed = False
         try:
+            if self._path.parent.is_dir():
+                # Brokers' secrets are in it. SQLite gives its own files beside it the same rights.
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
             with self._writing() as transaction:
                 create(transaction, _WORDS, str(self._path))
         except BaseException:

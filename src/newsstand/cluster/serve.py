@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
 import threading
@@ -23,7 +22,7 @@ from newsstand.cluster.pages import write_whole
 from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
-from newsstand.cluster.tokens import Tokens, admin_token, admin_token_path
+from newsstand.cluster.tokens import load_tokens
 from newsstand.errors import BadOption, NewsstandError
 from newsstand.spark import open_session
 
@@ -53,7 +52,7 @@ def serve(
         where = (host or app.cluster.host, app.cluster.port if port is None else port)
         listening = stack.enter_context(_listening(*where))
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
-        tokens = _tokens(app, folder, say)
+        tokens = load_tokens(app, folder, say)
         stack.enter_context(_running(cluster))
         api = create_api(cluster, tokens, app.cluster)
         server = uvicorn.Server(
@@ -113,16 +112,6 @@ def _stop_without_spark(cluster: DataCluster, server: uvicorn.Server) -> None:
     """A cluster that cannot execute anything ends, so that whoever watches over it starts it again."""
     cluster.spark_stopped.wait()
     server.should_exit = True
-
-
-def _tokens(app: App, folder: Path, say: Callable[[str], None]) -> Tokens:
-    """The tokens that an app declares; if it declares none, one of the cluster's own."""
-    if app.tokens:
-        return Tokens(app.tokens)
-    token, made = admin_token(folder, secrets.token_bytes(32))
-    if made:
-        say(f"newsstand: no tokens are configured; a token for everything is in {admin_token_path(folder)}")
-    return Tokens([token])
 
 
 @contextmanager

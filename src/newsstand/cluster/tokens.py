@@ -124,7 +124,7 @@ def load_tokens(app: App, data: Path, say: Callable[[str], None]) -> Tokens:
         return Tokens(app.tokens)
     token, is_new = admin_token(data, secrets.token_bytes(32))
     if is_new:
-        say(f"newsstand: no tokens are configured; made one for administrators: {admin_token_path(data)}")
+        say(f"newsstand: no tokens are configured; a token for everything is in {admin_token_path(data)}")
     return Tokens([token])
 
 
