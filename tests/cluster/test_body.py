@@ -277,3 +277,22 @@ def test_equal_doubles_have_one_text(number: float) -> None:
     assert canonical(parse_values(one, [number])) == canonical(parse_values(one, [number + 0.0]))
     if number == 0:
         assert canonical(parse_values(one, [number])) == "[0.0]"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM ((SELECT id FROM emergencies) JOIN text.`/etc/passwd` b)",
+        "SELECT e.id FROM emergencies e LATERAL VIEW explode(e.tags) z "
+        "JOIN shelters JOIN text.`/etc/passwd` b ON true ON true",
+        "SELECT e.id FROM emergencies e JOIN global_temp.newsstand_7_values v ON true",
+        "SELECT e.id FROM (emergencies e JOIN stored.nothing v ON true)",
+    ],
+)
+def test_a_join_hides_no_table(query: str) -> None:
+    assert refused(query)
+
+
+@pytest.mark.parametrize("call", ["from_xml(e.id, 'a string')", "schema_of_xml('<a/>')"])
+def test_xml_is_refused_because_its_options_name_files(call: str) -> None:
+    assert "is refused" in refused(f"SELECT {call} AS x FROM emergencies e")

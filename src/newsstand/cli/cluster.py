@@ -104,11 +104,13 @@ def _check_queries(
         return {}, []
     from newsstand.cluster.body import parse_body
     from newsstand.cluster.matching import check_body
+    from newsstand.cluster.spark_settings import cluster_settings
     from newsstand.spark import open_session
 
     schemas: dict[str, dict[str, str]] = {}
     mistakes: list[str] = []
-    with open_session(master, conf or (), "newsstand check", brief=True, kind=app.spark) as spark:
+    kind = cluster_settings(app.spark)
+    with open_session(master, conf or (), "newsstand check", brief=True, kind=kind) as spark:
         for name, channel in app.channels.items():
             try:
                 schema = check_body(spark, parse_body(channel, app.datasets), app.datasets)

@@ -55,7 +55,7 @@ def publish_routes(desk: Desk) -> APIRouter:
         form = form_of(request)
         if idempotency_key is not None and _KEY.fullmatch(idempotency_key) is None:
             raise Refused(400, "Idempotency-Key: must be 1 to 255 printable ASCII characters without spaces")
-        await desk.ask(desk.looking, desk.cluster.dataset, dataset)  # before a large body is read for nothing
+        desk.cluster.dataset(dataset)  # before a large body is read for nothing
         async with desk.body(request, desk.options.max_body_bytes) as body:
             receipt = await desk.ask(desk.publishing, desk.cluster.publish, dataset, body, form, idempotency_key)
         told: Facts = {

@@ -76,6 +76,12 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     _check_order(tree, naming)
     assert columns is not None
     tables = list(tree.find_all(exp.Table))
+    for table in tables:
+        if not isinstance(table.this, exp.Func) and (table.db not in (NEW, STORED) or table.name not in datasets):
+            raise naming.refuse(table, f"'{table.sql()}' is no dataset")
+    for column in tree.find_all(exp.Column):
+        if not column.table and column.name.lower() in REFUSED:
+            raise naming.refuse(column, f"'{column.name}' is refused: {REFUSED[column.name.lower()]}")
     if not any(table.db == NEW for table in tables):
         but = f" outside of '{STORED}.'" if any(table.name == channel.new for table in tables) else ""
         raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{but}")
@@ -134,6 +140,8 @@ def _check_nodes(tree: exp.Expr, naming: Naming) -> None:
             raise naming.refuse(node, "WITH RECURSIVE cannot stand in a channel's query")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise naming.refuse(node, "functions are called by their plain names")
+        if node.args.get("joins") and not isinstance(node, exp.Select):
+            raise naming.refuse(node, "a join inside of another: write one join after the other")
         if isinstance(node, exp.Join) and node.args.get("method"):
             raise naming.refuse(node, f"{node.args['method']} JOIN: write the condition after ON")
     for call, name in _calls(tree):

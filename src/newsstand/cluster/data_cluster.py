@@ -79,7 +79,7 @@ class DataCluster:
         self.metrics.before_telling(self._measure)
 
     def start(self) -> None:
-        """Check all channels against Spark and begin to execute them."""
+        """Begin to execute all channels, and to tell brokers."""
         for channel in self.catalog.channels().values():
             self._run(channel)
         self._engine.every(1.0, self._catch_up)
@@ -248,7 +248,7 @@ class DataCluster:
         return dict(self.notifier.status().get(name, {}))
 
     def subscribe(self, broker: str, wanted: Sequence[Wanted]) -> list[Subscription]:
-        """Add or update subscriptions, all or none; they take effect at the next execution of their channels."""
+        """Add or update subscriptions, those of a channel all or none; they take effect at its next execution."""
         self._require_broker(broker)
         asked: list[tuple[str, Values]] = []
         by_channel: dict[str, dict[Values, int]] = {}

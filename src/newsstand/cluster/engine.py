@@ -53,6 +53,7 @@ class Engine:
         self._channels: dict[str, Running] = {}
         self._streams: dict[str, _Stream] = {}
         self._due: dict[tuple[str, float], float] = {}
+        self._checkpoints = 0
         self._behind: set[str] = set()
         """Continuous channels that may be behind their stream, which does not wait for them."""
         self._chores: list[_Chore] = []
@@ -96,7 +97,7 @@ class Engine:
             running = self._channels.pop(name, None)
         if running is not None:
             with running.lock:
-                pass
+                running.left = True
 
     def running(self, name: str) -> Running | None:
         """A channel that is being executed."""
@@ -118,8 +119,8 @@ class Engine:
 
     def problems(self) -> list[str]:
         """What keeps executions from running at all."""
-        with self._lock:
-            return [f"stream of {name}: {stream.error}" for name, stream in self._streams.items() if stream.error]
+        streams = list(self._streams.items())
+        return [f"stream of {name}: {stream.error}" for name, stream in streams if stream.error]
 
     def _tick_on(self) -> None:
         while not self._stopping.wait(TICK):
@@ -142,7 +143,9 @@ class Engine:
             if running.failure is not None or name in self._behind:
                 due = running.failure is None or now >= running.failure.retry_at
                 if due and self._submit(("again", name), self._again, running):
-                    self._behind.discard(name)
+                    with self._lock:
+                        if self._channels.get(name) is running:
+                            self._behind.discard(name)
             elif running.channel.period_s is not None:
                 groups.setdefault((running.channel.new, running.channel.period_s), []).append(running)
         self._due = {group: self._due.get(group, now + group[1]) for group in groups}
@@ -160,7 +163,12 @@ class Engine:
         return True
 
     def _again(self, running: Running) -> None:
+        failed = running.failure is not None
         self._executions.advance(running, self._log.head(running.channel.new))
+        if failed and running.failure is None:
+            # Micro-batches that came meanwhile have left it out.
+            with self._lock:
+                self._behind.add(running.channel.name)
 
     def _together(self, members: list[Running]) -> None:
         """Execute repetitive channels with one dataset and period on one reading of the log."""
@@ -220,15 +228,16 @@ class Engine:
         positions = [self._results.position(running.channel.name) for running in self._continuous(name)]
         known = [position for position in positions if position is not None]
         after = min(known, default=self._log.head(name))
-        checkpoint = self._scratch / f"{name}-{stream.starts}"
+        self._checkpoints += 1  # an old one would begin where it left off, and not where the channels are
+        checkpoint = self._scratch / f"{name}-{self._checkpoints}"
         source = self._log.stream(self._spark, stream.dataset, after, self._limit)
         ends = {-1: after}
 
         def on_batch(frame: DataFrame, batch: int) -> None:
             ends[batch] = self._log.until(_offset(checkpoint, batch))
-            began = ends.pop(batch - 1, after)
-            if ends[batch] - began <= SMALL:
-                # What is small is quicker read here than by tasks of its own.
+            began = ends.pop(batch - 1)
+            if ends[batch] - began <= SMALL and self._log.head(name) >= ends[batch]:
+                # What is small is quicker read here than by tasks of its own, once the log shows all of it.
                 frame = self._log.frame(self._spark, stream.dataset, began, ends[batch])
             self._advance(self._continuous(name), ends[batch], Batch(frame, began, ends[batch]))
 

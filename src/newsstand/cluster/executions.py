@@ -60,6 +60,8 @@ class Running:
     seconds: float = 0.0
     """How long its last execution took."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    left: bool = False
+    """Whether it is to be executed no more: it was dropped, or another definition has taken its place."""
 
 
 class Executions:
@@ -92,7 +94,7 @@ class Executions:
         """
         with running.lock:
             try:
-                while True:
+                while not running.left:
                     position = self._results.position(running.channel.name)
                     if position is None or position >= through:
                         break

@@ -21,6 +21,8 @@ REFUSED: dict[str, str] = {
             "from_protobuf",
             "to_protobuf",
             "from_avro",
+            "from_xml",
+            "schema_of_xml",
             "to_avro",
             "schema_of_avro",
             "current_catalog",

@@ -29,6 +29,9 @@ Status = dict[str, int | bool | str | None]
 MOST_PENDING = 1000
 """What `status` counts up to."""
 
+_BYTES_A_SECOND = 1 << 20
+"""What a broker is expected to take in; a large notification is given more time."""
+
 _ANSWER_BYTES = 4096
 """How much of an answer is read; a short one leaves the connection usable."""
 
@@ -229,6 +232,8 @@ class Notifier:
 
     async def _back_off(self, served: _Served) -> None:
         """Exponential, with full jitter; cut short when the broker registers again."""
+        if served.failures == 0:
+            served.failing_since = asyncio.get_running_loop().time()
         served.failures += 1
         longest = min(self._cap_s, self._base_s * 2 ** min(served.failures - 1, 60))
         try:
@@ -247,7 +252,7 @@ class Notifier:
         try:
             # A limit for the whole: httpx only limits each step, and an answer may come byte by byte.
             async with (
-                asyncio.timeout(self._timeout_s),
+                asyncio.timeout(self._timeout_s + len(body) / _BYTES_A_SECOND),
                 client.stream("POST", broker.callback, content=body, headers=headers) as answer,
             ):
                 read = 0

@@ -240,7 +240,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
             # A broker's row stays locked from here until the commit: the ids of its outbox rise in the order in
             # which its notifier sees them, which is what lets the broker tell a replay by one number.
             concerned = transaction.rows(
-                "SELECT name FROM brokers WHERE away = 0 AND EXISTS (SELECT 1 FROM results r JOIN subscriptions u "
+                "SELECT name, away FROM brokers WHERE EXISTS (SELECT 1 FROM results r JOIN subscriptions u "
                 "ON u.stream = r.stream AND u.broker = name WHERE r.id BETWEEN :first AND :last) "
                 f"ORDER BY name{self._lock('brokers')}",
                 **rows,
@@ -250,7 +250,8 @@ class SqlResults(OutboxInSql, RetentionInSql):
                 "VALUES (:broker, :execution, :channel, :at_ms)",
                 [
                     {"broker": name, "execution": number, "channel": channel, "at_ms": at_ms}
-                    for (name,) in concerned
+                    for name, away in concerned
+                    if not away
                 ],
             )
         return Stored(number, staged.rows, streams)

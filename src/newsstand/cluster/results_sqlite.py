@@ -34,6 +34,9 @@ _WORDS = {
     "rowid": "INTEGER PRIMARY KEY",
     "keyed": " WITHOUT ROWID",
 }
+MOST_IDLE = 8
+"""Connections that are kept for the next one who asks."""
+
 _ORDER = [(name, "ascending") for name in ("stream", "publication", "ordinal", "payload")]
 _SETTINGS = """
 PRAGMA journal_mode = WAL;
@@ -124,7 +127,7 @@ class SqliteResults(SqlResults):
             finally:
                 self._held.connection = None
                 with self._pool:
-                    if not self._closed:
+                    if not self._closed and len(self._idle) < MOST_IDLE:
                         self._idle.append(connection)
                         connection = None
                 if connection is not None:

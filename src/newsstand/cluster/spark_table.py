@@ -81,11 +81,13 @@ class SparkTable(Generic[Item]):
                 # What changes from here on is carried along; what changed before is in what is loaded now.
                 self._changed, self._removed, self._frame = {}, set(), None
             old, self._base = self._base, None  # a failure below must not leave a base without its changes
-            self._base = self._shipped()
+            try:
+                self._base = self._shipped()
+            finally:
+                if old is not None:
+                    old.unpersist()
             with self._lock:
                 self._frame = frame = self._with_changes(self._base)
-            if old is not None:
-                old.unpersist()
             return frame
 
     def close(self) -> None:
