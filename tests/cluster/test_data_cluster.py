@@ -277,6 +277,23 @@ def test_everything_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path)
         assert after.payloads(made) == [{"id": "b"}], "also a channel that was made while it ran"
 
 
+def test_a_channel_that_is_declared_no_more_is_dropped_and_its_name_begins_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    notes = '[channels.notes]\nperiod = "300ms"\nparameters = {kind = "string"}\n'
+    notes += 'query = "SELECT r.id FROM reports r WHERE r.kind = :kind"\n'
+    with opened(tmp_path, APP + notes, spark) as before:
+        (rain,) = before.subscribe("notes", "rain")
+        before.publish({"id": "a", "kind": "rain"})
+        assert before.payloads(rain) == [{"id": "a"}]
+    with opened(tmp_path, APP, spark) as without, pytest.raises(NotFound):
+        without.cluster.subscription(rain.id)
+    with opened(tmp_path, APP + notes, spark) as again:
+        (rain,) = again.subscribe("notes", "rain")
+        again.publish({"id": "b", "kind": "rain"})
+        assert again.payloads(rain) == [{"id": "b"}]
+
+
 # Channels and datasets that change while it runs
 
 

@@ -80,7 +80,12 @@ class DataCluster:
 
     def start(self) -> None:
         """Begin to execute all channels, and to tell brokers."""
-        for channel in self.catalog.channels().values():
+        channels = self.catalog.channels()
+        for name in self._results.channels():
+            if name not in channels:
+                logger.warning("channel %s is declared no more; its subscriptions and results are dropped", name)
+                self._results.forget(name)
+        for channel in channels.values():
             self._run(channel)
         self._engine.every(1.0, self._catch_up)
         self._engine.every(2.0, self._look_at_spark)
@@ -176,10 +181,16 @@ class DataCluster:
     def drop_channel(self, name: str) -> None:
         """Drop a channel with its subscriptions and results."""
         with self._changing:
-            self.catalog.drop_channel(name)
+            channel = self.catalog.channel(name)
             self._engine.leave(name)
             self._tables.forget_channel(name)
-            self._results.forget(name)
+            try:
+                # The catalog last: a channel that is half dropped is still there, and can be dropped again.
+                self._results.forget(name)
+                self.catalog.drop_channel(name)
+            except Exception:
+                self._run(channel)
+                raise
             self.metrics.forget_channel(name)
 
     def channel_status(self, name: str) -> Facts:

@@ -244,7 +244,7 @@ class Engine:
         return (
             source.writeStream.foreachBatch(on_batch)
             .option("checkpointLocation", str(checkpoint))
-            .queryName(f"newsstand {name}")
+            .queryName(f"newsstand {checkpoint}")
             .trigger(processingTime="0 seconds")
             .start()
         )

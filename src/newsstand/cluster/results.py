@@ -144,6 +144,10 @@ class Results(ABC):
         """The last publication of its dataset that a channel has been executed on; None if it is not known."""
 
     @abstractmethod
+    def channels(self) -> list[str]:
+        """The names of all known channels."""
+
+    @abstractmethod
     def begin(self, channel: str, position: int) -> None:
         """Make a channel known, with its first execution to begin after `position`; no effect on a known one."""
 

@@ -146,6 +146,10 @@ class SqlResults(OutboxInSql, RetentionInSql):
             found = transaction.rows("SELECT position FROM channels WHERE name = :name", name=channel)
         return found[0][0] if found else None
 
+    def channels(self) -> list[str]:
+        with self._reading() as transaction:
+            return [name for (name,) in transaction.rows("SELECT name FROM channels ORDER BY name")]
+
     def begin(self, channel: str, position: int) -> None:
         with self._writing() as transaction:
             transaction.run(

@@ -29,7 +29,7 @@ class Tables:
         self._results = results
         self._partitions = spark.sparkContext.defaultParallelism
         self._values: dict[str, SparkTable[Wanted]] = {}
-        self._latest: dict[str, SparkTable[Latest]] = {}
+        self._latest: dict[str, tuple[Dataset, SparkTable[Latest]]] = {}
         self._lock = threading.Lock()
 
     def values(self, channel: Channel) -> SparkTable[Wanted]:
@@ -72,7 +72,8 @@ class Tables:
 
     def catch_up(self, dataset: Dataset) -> None:
         """Apply what was published to a keyed dataset since the last time."""
-        self._keyed.catch_up(dataset, self._latest_of(dataset).change)
+        # Asked for when there is something to tell: the table of before may have been replaced by then.
+        self._keyed.catch_up(dataset, lambda newest: self._latest_of(dataset).change(newest))
 
     def forget_channel(self, name: str) -> None:
         """A channel was changed or dropped."""
@@ -84,23 +85,27 @@ class Tables:
     def forget_dataset(self, name: str) -> None:
         """A dataset was changed or dropped."""
         with self._lock:
-            table = self._latest.pop(name, None)
-        if table is not None:
-            table.close()
+            known = self._latest.pop(name, None)
+        if known is not None:
+            known[1].close()
 
     def _latest_of(self, dataset: Dataset) -> SparkTable[Latest]:
+        """The table of a keyed dataset's records; a new one if the dataset has other fields than it had."""
         with self._lock:
-            table = self._latest.get(dataset.name)
-            if table is None:
-                table = SparkTable(
-                    self._spark,
-                    str(dataset.key),
-                    lambda: self._keyed.all(dataset),
-                    lambda latest: arrow_table(dataset, latest),
-                    self._partitions,
-                )
-                self._latest[dataset.name] = table
-            return table
+            known = self._latest.get(dataset.name)
+            if known is not None and known[0] == dataset:
+                return known[1]
+            table: SparkTable[Latest] = SparkTable(
+                self._spark,
+                str(dataset.key),
+                lambda: self._keyed.all(dataset),
+                lambda latest: arrow_table(dataset, latest),
+                self._partitions,
+            )
+            self._latest[dataset.name] = (dataset, table)
+        if known is not None:
+            known[1].close()
+        return table
 
 
 def values_table(channel: Channel, wanted: Iterable[Wanted]) -> pa.Table:
