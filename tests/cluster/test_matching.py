@@ -16,7 +16,8 @@ from sqlglot import exp
 
 from newsstand.cluster.body import Body, parse_body
 from newsstand.cluster.dialect import read_expression, write_sql
-from newsstand.cluster.matching import check_body, describe, match, record_schema
+from newsstand.cluster.matching import check_body, describe, match
+from newsstand.cluster.records import spark_schema
 from newsstand.cluster.results import MATCHED
 from newsstand.cluster.spatial import distance_sql
 from newsstand.errors import BadQuery
@@ -129,9 +130,9 @@ def city(spark: SparkSession) -> City:
 
     def placed(letter: str, dataset: str) -> DataFrame:
         rows = [(f"{letter}{number}", *place(), number, None, None) for number in range(12)]
-        return spark.createDataFrame(rows, record_schema(DATASETS[dataset])).coalesce(1).cache()
+        return spark.createDataFrame(rows, spark_schema(DATASETS[dataset])).coalesce(1).cache()
 
-    shape = record_schema(DATASETS["emergencies"])
+    shape = spark_schema(DATASETS["emergencies"])
     new = spark.createDataFrame([report(number) for number in range(1, 31)], shape).coalesce(1).cache()
     old = spark.createDataFrame([report(number) for number in range(60)], shape).coalesce(1).cache()
     stored = {"emergencies": old, "shelters": placed("s", "shelters"), "users": placed("u", "users")}

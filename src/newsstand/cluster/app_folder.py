@@ -13,7 +13,6 @@ All mistakes are found in one pass; each is one line that names the file and the
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import urlsplit
 
-from newsstand.cluster.body import parse_channel
+from newsstand.cluster.body import datasets_read, parse_channel
 from newsstand.cluster.records import parse_dataset
 from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import byte_count, duration_s, whole_number
@@ -135,7 +134,8 @@ class _Reading:
         for name, table in self.tables(document, "channels"):
             with self.noting():
                 # What is wrong with a dataset is not told again by every channel that reads it.
-                if any(re.search(rf"\b{one}\b", str(table.get("query"))) for one in broken):
+                query = table.get("query")
+                if broken and isinstance(query, str) and broken & datasets_read(query, f"channels.{name}.query"):
                     continue
                 channels[name] = parse_channel(name, table, datasets, defaults)
         app = App(

@@ -14,18 +14,12 @@ from pyspark.sql.types import StructType
 from newsstand.cluster.body import Body
 from newsstand.cluster.evaluation import Views, evaluation_sql
 from newsstand.cluster.functions import DISTANCE
+from newsstand.cluster.records import spark_schema
+from newsstand.cluster.tables import values_table
 from newsstand.errors import BadQuery
 from newsstand.model import Dataset
 
 _numbers = count(1)
-_SQL_TYPES = {
-    "string": "string",
-    "integer": "bigint",
-    "double": "double",
-    "boolean": "boolean",
-    "timestamp": "timestamp",
-}
-_PAGE = "struct<id string, size bigint, type string, url string>"
 
 
 def match(
@@ -59,16 +53,9 @@ def empty_frames(
     spark: SparkSession, body: Body, datasets: Mapping[str, Dataset]
 ) -> tuple[DataFrame, dict[str, DataFrame], DataFrame]:
     """Frames without rows of the shapes that `match` wants: new, stored, values."""
-    new = spark.createDataFrame([], record_schema(datasets[body.channel.new]))
-    stored = {name: spark.createDataFrame([], record_schema(datasets[name])) for name in body.stored}
-    columns = [f"`p_{parameter.name}` {_SQL_TYPES[parameter.type]}" for parameter in body.channel.parameters]
-    return new, stored, spark.createDataFrame([], ", ".join(["stream bigint", *columns]))
-
-
-def record_schema(dataset: Dataset) -> str:
-    """The columns of a dataset's records in Spark's words."""
-    fields = [f"`{field.name}` {_sql_type(field.type)}" for field in dataset.fields]
-    return ", ".join([*fields, "_seq bigint", "_at timestamp", f"_page {_PAGE}"])
+    new = spark.createDataFrame([], spark_schema(datasets[body.channel.new]))
+    stored = {name: spark.createDataFrame([], spark_schema(datasets[name])) for name in body.stored}
+    return new, stored, spark.createDataFrame(values_table(body.channel, ()))
 
 
 def builtin_functions(spark: SparkSession) -> frozenset[str]:
@@ -189,8 +176,3 @@ def _said(error: PySparkException) -> str:
     text = str(error).strip()
     first = re.split(r"\n|; line \d+ pos \d+|SQLSTATE", text, maxsplit=1)[0]
     return " ".join(first.split()).rstrip(" .;")
-
-
-def _sql_type(type: str) -> str:
-    item = re.fullmatch(r"array<(\w+)>", type)
-    return f"array<{_SQL_TYPES[item[1]]}>" if item else _SQL_TYPES[type]
