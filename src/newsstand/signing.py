@@ -1,4 +1,4 @@
-"""Signed notifications: the cluster signs them, brokers verify them.
+"""Signed notifications: the cluster signs them, brokers verify them. And the keys of a platform's parts.
 
 The header `Newsstand-Signature` is `t=…,id=…,v1=…`: the time of sending in Unix seconds, the number of the
 delivery, and the HMAC-SHA256, in hexadecimal, of `{t}.{id}.` and the body under the secret that the broker was
@@ -45,6 +45,11 @@ def verify(secret: str, header: str, body: bytes, now: float, tolerance_s: float
 
 def _digest(secret: str, body: bytes, timestamp: int, delivery_id: int) -> str:
     return hmac.new(secret.encode(), f"{timestamp}.{delivery_id}.".encode() + body, sha256).hexdigest()
+
+
+def key(secret: str, purpose: str) -> str:
+    """The key for one purpose out of a platform's one secret: who knows one key knows no other."""
+    return hmac.new(secret.encode(), purpose.encode(), sha256).hexdigest()
 
 
 class Replays:
