@@ -1,0 +1,88 @@
+"""Bodies of requests, read within limits of size, time and memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Request
+
+from newsstand.errors import Busy
+from newsstand.serving.refusals import Refused
+
+SLOWEST = 10_000
+"""Bytes a second: a body that comes slower than this for long is not waited for."""
+
+
+class Budget:
+    """How many bytes of bodies are held at once, over all requests; asked from the event loop only."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def take(self, count: int) -> None:
+        """Hold more, or raise Busy."""
+        if self._held and self._held + count > self._most:
+            raise Busy("many large bodies are being received; try again in a moment")
+        self._held += count
+
+    def give_back(self, count: int) -> None:
+        """Hold less."""
+        self._held -= count
+
+
+class Bodies:
+    """Reads bodies: each within its limit, all of one limit within a budget."""
+
+    def __init__(self, patience_s: float = 10) -> None:
+        self._patience_s = patience_s
+        self._budgets: dict[int, Budget] = {}
+
+    @asynccontextmanager
+    async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+        """The body of a request, counted while it is read; held within a budget until the block ends."""
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise Refused(415, f"Content-Encoding '{encoding}' is not read; send the body as it is")
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > limit:
+            raise _too_large(limit)
+        budget = self._budgets.setdefault(limit, Budget(max(2 * limit, 2**26)))
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async for piece in _pieces(request, self._patience_s):
+                if size + len(piece) > limit:
+                    raise _too_large(limit)
+                budget.take(len(piece))
+                size += len(piece)
+                pieces.append(piece)
+            yield b"".join(pieces)
+        finally:
+            budget.give_back(size)
+
+
+async def _pieces(request: Request, patience_s: float) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    begun, size = loop.time(), 0
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout_at(begun + patience_s + size / SLOWEST):
+                piece = await anext(stream, None)
+        except TimeoutError:
+            raise Refused(408, "the body comes too slowly", {"Connection": "close"}) from None
+        if piece is None:
+            return
+        size += len(piece)
+        if piece:
+            yield piece
+
+
+def _too_large(limit: int) -> Refused:
+    # The rest of the body is not read, so the connection cannot be used again.
+    return Refused(
+        413, f"the body is larger than {limit} bytes; send it in several requests", {"Connection": "close"}
+    )

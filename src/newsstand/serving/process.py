@@ -1,0 +1,67 @@
+"""A server as a process: its socket, its signals, and where it can be found."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from newsstand.errors import BadOption
+
+
+def wall_clock_ms() -> int:
+    """Unix milliseconds. NEWSSTAND_CLOCK_OFFSET_MS moves them, to try what a wrong clock does."""
+    return time.time_ns() // 1_000_000 + int(os.environ.get("NEWSSTAND_CLOCK_OFFSET_MS", "0"))
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, also while something slow is still starting."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket, taken before anything slow begins."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((host, port))
+        except OSError as error:
+            raise BadOption(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        yield bound
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The certificate of a server, and its key, in PEM files."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Both files are there."""
+        for file in (self.certificate, self.key):
+            if not file.is_file():
+                raise BadOption(f"{file}: there is no such file")
+
+
+def url_of(bound: socket.socket, tls: Tls | None = None) -> str:
+    """Where a socket can be reached."""
+    host, port = bound.getsockname()[:2]
+    scheme = "http" if tls is None else "https"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
