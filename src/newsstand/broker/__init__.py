@@ -1,0 +1,1 @@
+"""The edge broker: pure logic in `broker`, and around it the app that subscribers talk to."""

@@ -1,0 +1,174 @@
+"""Who a subscriber is: passwords, sessions and the tokens that prove them.
+
+A login begins a *session*. Its access token is short-lived and is checked without asking anybody but the record of
+the subscriber: a session that was ended has none of its tokens accepted. Its refresh token is good once; one that
+is used again was stolen, or its answer was lost, so the session ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import jwt
+import msgspec
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from newsstand.broker.records import Allowed, Session
+from newsstand.errors import BadInput, Busy
+
+ACCESS_S = 15 * 60
+SESSION_S = 30 * 24 * 3600
+NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+SHORTEST, LONGEST = 8, 1024
+"""Characters of a password."""
+_ISSUER = "newsstand"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BadLogin(BadInput):
+    """The name or the password is not good."""
+
+
+class BadToken(Exception):
+    """A token that is not accepted; the message says why."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What an access token says."""
+
+    subscriber: str
+    session: str
+    expires_s: int
+    allow: tuple[Allowed, ...] | None = None
+
+
+def check_name_and_password(name: str, password: str) -> None:
+    """Whether somebody can be registered so."""
+    if NAME.fullmatch(name) is None:
+        raise BadInput("name: 1 to 64 letters, digits or any of _ . @ -")
+    if not SHORTEST <= len(password) <= LONGEST:
+        raise BadInput(f"password: {SHORTEST} to {LONGEST} characters")
+
+
+class Passwords:
+    """Argon2id, which is slow on purpose: so many at a time, and a queue that does not grow for ever."""
+
+    def __init__(self, at_once: int = 2, queue: int = 256) -> None:
+        self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+        self._turn = asyncio.Semaphore(at_once)
+        self._waiting = 0
+        self._queue = queue
+        self._nobody = self._hasher.hash("nobody has this password")
+
+    async def hash(self, password: str) -> str:
+        """What is kept of a password."""
+        return await self._slowly(self._hasher.hash, password)
+
+    async def verify(self, kept: str | None, password: str) -> bool:
+        """Whether it is the password; for a subscriber that is not known it takes as long, and is False."""
+
+        def verified() -> bool:
+            try:
+                return self._hasher.verify(self._nobody if kept is None else kept, password)
+            except (VerificationError, InvalidHashError):
+                return False
+
+        return await self._slowly(verified) and kept is not None
+
+    async def _slowly(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._waiting >= self._queue:
+            raise Busy("too many logins at once; try again in a moment")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(function, *args, **kwargs)
+        finally:
+            self._waiting -= 1
+
+
+class _Said(msgspec.Struct):
+    """The claims of a token of ours, of either kind."""
+
+    sub: str
+    sid: str
+    exp: int
+    allow: list[Allowed] | None = None
+    gen: int = 0
+    use: str = "access"
+
+
+class Tokens:
+    """Makes and reads the tokens of a platform; all its brokers have the same key."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._read: dict[str, Claims] = {}
+
+    def access(self, name: str, sid: str, allow: list[Allowed] | None, now_s: int) -> str:
+        """An access token."""
+        claims: dict[str, object] = {
+            "sub": name,
+            "sid": sid,
+            "iat": now_s,
+            "exp": now_s + ACCESS_S,
+            "iss": _ISSUER,
+        }
+        if allow is not None:
+            claims["allow"] = msgspec.to_builtins(allow)
+        return jwt.encode(claims, self._key, "HS256")
+
+    def refresh(self, name: str, sid: str, session: Session, now_s: int) -> str:
+        """A refresh token."""
+        claims = {
+            "sub": name,
+            "sid": sid,
+            "gen": session.generation,
+            "iat": now_s,
+            "exp": session.expires // 1000,
+            "iss": _ISSUER,
+            "use": "refresh",
+        }
+        return jwt.encode(claims, self._key, "HS256")
+
+    def read(self, token: str, now_s: float) -> Claims:
+        """What an access token says, if it is one of ours and has not expired. Reading it again is cheap."""
+        claims = self._read.get(token)
+        if claims is None:
+            said = self._decode(token)
+            if said.use != "access":
+                raise BadToken("this is a refresh token, good for POST /refresh only")
+            limits = None if said.allow is None else tuple(said.allow)
+            claims = Claims(said.sub, said.sid, said.exp, limits)
+            if len(self._read) >= 100_000:
+                self._read.clear()
+            self._read[token] = claims
+        if claims.expires_s <= now_s:
+            self._read.pop(token, None)
+            raise BadToken("the token has expired: POST /refresh gives a new one")
+        return claims
+
+    def read_refresh(self, token: str, now_s: float) -> tuple[str, str, int]:
+        """Subscriber, session and generation of a refresh token."""
+        said = self._decode(token)
+        if said.use != "refresh":
+            raise BadToken("this is not a refresh token")
+        if said.exp <= now_s:
+            raise BadToken("the session has expired: log in")
+        return said.sub, said.sid, said.gen
+
+    def _decode(self, token: str) -> _Said:
+        # Expiry is compared with the caller's `now`, not with a clock of the library's.
+        try:
+            claims = jwt.decode(
+                token, self._key, ["HS256"], issuer=_ISSUER, options={"verify_exp": False, "verify_iat": False}
+            )
+            return msgspec.convert(claims, _Said)
+        except (jwt.PyJWTError, msgspec.ValidationError, ValueError):
+            raise BadToken("the token is not one of this platform's") from None

@@ -1,0 +1,138 @@
+"""What a broker knows of its subscribers, and the changes to it, for its store and for the coordinator."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+import msgspec
+
+from newsstand.model import Scalar, canonical
+
+
+class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Channels whose name fits a pattern, with values that fit patterns; part of what a token may be used for."""
+
+    channel: str
+    values: dict[str, Scalar | list[Scalar]] = {}
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A login: the generation of its refresh token, when it ends, and what its tokens are limited to."""
+
+    generation: int
+    expires: int
+    """Unix milliseconds."""
+    allow: list[Allowed] | None = None
+
+
+class Held(msgspec.Struct):
+    """A subscription of a subscriber's, and up to where it has acknowledged."""
+
+    channel: str
+    values: list[Scalar]
+    acked: int
+
+
+class Record(msgspec.Struct):
+    """A subscriber."""
+
+    name: str
+    hash: str
+    """Of the password, by Argon2id."""
+    sessions: dict[str, Session] = {}
+    subscriptions: dict[str, Held] = {}
+
+
+class NewSubscriber(msgspec.Struct, tag_field="op", tag="subscriber", frozen=True):
+    """A subscriber is at home here now. The coordinator knows of it before the broker does."""
+
+    name: str
+    hash: str
+
+
+class Forget(msgspec.Struct, tag_field="op", tag="forget", frozen=True):
+    """A subscriber has moved to another broker."""
+
+    name: str
+
+
+class SessionChange(msgspec.Struct, tag_field="op", tag="session", frozen=True):
+    """A session was begun or refreshed."""
+
+    name: str
+    sid: str
+    generation: int
+    expires: int
+    allow: list[Allowed] | None = None
+
+
+class EndSession(msgspec.Struct, tag_field="op", tag="end", frozen=True):
+    """A session was ended."""
+
+    name: str
+    sid: str
+
+
+class Subscribe(msgspec.Struct, tag_field="op", tag="subscribe", frozen=True):
+    """A subscription was made."""
+
+    name: str
+    id: str
+    channel: str
+    values: list[Scalar]
+    acked: int
+
+
+class Unsubscribe(msgspec.Struct, tag_field="op", tag="unsubscribe", frozen=True):
+    """A subscription was dropped."""
+
+    name: str
+    id: str
+
+
+class Ack(msgspec.Struct, tag_field="op", tag="ack", frozen=True):
+    """Results up to a position were acknowledged."""
+
+    name: str
+    id: str
+    position: int
+
+
+Change = NewSubscriber | Forget | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
+HERE_ONLY = (NewSubscriber, Forget)
+"""Changes that the coordinator is not told of: it told the broker."""
+
+
+def apply(records: dict[str, Record], change: Change) -> None:
+    """Make a change to what is in memory. A subscriber that is not at home here is passed over."""
+    if isinstance(change, NewSubscriber):
+        records.setdefault(change.name, Record(change.name, change.hash))
+        return
+    if isinstance(change, Forget):
+        records.pop(change.name, None)
+        return
+    record = records.get(change.name)
+    if record is None:
+        return
+    match change:
+        case SessionChange():
+            record.sessions[change.sid] = Session(change.generation, change.expires, change.allow)
+        case EndSession():
+            record.sessions.pop(change.sid, None)
+        case Subscribe():
+            record.subscriptions.setdefault(change.id, Held(change.channel, change.values, change.acked))
+        case Unsubscribe():
+            record.subscriptions.pop(change.id, None)
+        case Ack():
+            held = record.subscriptions.get(change.id)
+            if held is not None:
+                held.acked = max(held.acked, change.position)
+
+
+def frontend_id(subscriber: str, channel: str, values: list[Scalar]) -> str:
+    """The id of a subscriber's subscription: the same for the same channel and values, at every broker."""
+    text = json.dumps([subscriber, channel, canonical(values)], ensure_ascii=False)
+    digest = hashlib.blake2b(text.encode(), digest_size=15, person=b"frontend").digest()
+    return base64.b32encode(digest).decode().lower()

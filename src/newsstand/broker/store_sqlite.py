@@ -1,0 +1,148 @@
+"""The broker's store in one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from newsstand.broker.records import (
+    HERE_ONLY,
+    Ack,
+    Allowed,
+    Change,
+    EndSession,
+    Forget,
+    Held,
+    NewSubscriber,
+    Record,
+    Session,
+    SessionChange,
+    Subscribe,
+    Unsubscribe,
+)
+from newsstand.errors import BadOption, NoRoom
+from newsstand.model import Scalar
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires INTEGER NOT NULL,
+    allow BLOB, PRIMARY KEY (name, sid)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, given BLOB NOT NULL,
+    acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unsent (seq INTEGER PRIMARY KEY AUTOINCREMENT, subject TEXT UNIQUE,
+    change BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS words (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+"""
+_ENCODE = msgspec.json.encode
+_DECODE = msgspec.json.Decoder(Change).decode
+_ALLOW = msgspec.json.Decoder(list[Allowed] | None).decode
+_VALUES = msgspec.json.Decoder(list[Scalar]).decode
+
+
+class SqliteStore:
+    """One file in WAL mode, one connection, every `write` synced."""
+
+    def __init__(self, path: Path, *, tell: bool) -> None:
+        """`tell`: keep changes for the coordinator."""
+        self._tell = tell
+        self._lock = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise BadOption(f"{path}: cannot be opened as a broker's store ({error})") from error
+
+    def load(self) -> dict[str, Record]:
+        with self._lock:
+            rows = self._connection.execute("SELECT name, hash FROM subscribers")
+            records = {name: Record(name, hash) for name, hash in rows}
+            for name, sid, generation, expires, allow in self._connection.execute("SELECT * FROM sessions"):
+                records[name].sessions[sid] = Session(generation, expires, _ALLOW(allow))
+            for name, key, channel, given, acked in self._connection.execute("SELECT * FROM subscriptions"):
+                records[name].subscriptions[key] = Held(channel, _VALUES(given), acked)
+        return records
+
+    def write(self, changes: Sequence[Change]) -> None:
+        with self._transaction() as cursor:
+            for change in changes:
+                _write(cursor, change)
+                if self._tell and not isinstance(change, HERE_ONLY):
+                    row = (_subject(change), _ENCODE(change))
+                    cursor.execute("INSERT OR REPLACE INTO unsent (subject, change) VALUES (?, ?)", row)
+
+    def unsent(self, limit: int) -> tuple[int, list[Change]]:
+        with self._lock:
+            query = "SELECT seq, change FROM unsent ORDER BY seq LIMIT ?"
+            rows = self._connection.execute(query, (limit,)).fetchall()
+        return (rows[-1][0] if rows else 0), [_DECODE(change) for _, change in rows]
+
+    def sent(self, upto: int) -> None:
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM unsent WHERE seq <= ?", (upto,))
+
+    def remember(self, what: str, text: str) -> None:
+        with self._transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO words VALUES (?, ?)", (what, text))
+
+    def recall(self, what: str) -> str | None:
+        with self._lock:
+            row = self._connection.execute("SELECT text FROM words WHERE what = ?", (what,)).fetchone()
+        return None if row is None else row[0]
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        with self._lock:
+            try:
+                cursor = self._connection.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                    raise NoRoom("the disk is full; nothing was changed") from error
+                raise
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+
+def _subject(change: Change) -> str | None:
+    """What a newer change takes the place of; None if all of its kind have to be told."""
+    if isinstance(change, Ack):
+        return f"ack {change.name} {change.id}"
+    return None
+
+
+def _write(cursor: sqlite3.Cursor, change: Change) -> None:
+    match change:
+        case NewSubscriber():
+            cursor.execute("INSERT OR REPLACE INTO subscribers VALUES (?, ?)", (change.name, change.hash))
+        case Forget():
+            for table in ("subscribers", "sessions", "subscriptions"):
+                cursor.execute(f"DELETE FROM {table} WHERE name = ?", (change.name,))
+        case SessionChange():
+            allow = _ENCODE(change.allow)
+            row = (change.name, change.sid, change.generation, change.expires, allow)
+            cursor.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+        case EndSession():
+            cursor.execute("DELETE FROM sessions WHERE name = ? AND sid = ?", (change.name, change.sid))
+        case Subscribe():
+            made = (change.name, change.id, change.channel, _ENCODE(change.values), change.acked)
+            cursor.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?, ?, ?, ?)", made)
+        case Unsubscribe():
+            cursor.execute("DELETE FROM subscriptions WHERE name = ? AND id = ?", (change.name, change.id))
+        case Ack():
+            cursor.execute(
+                "UPDATE subscriptions SET acked = ? WHERE name = ? AND id = ? AND acked < ?",
+                (change.position, change.name, change.id, change.position),
+            )

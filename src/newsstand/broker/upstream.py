@@ -1,0 +1,201 @@
+"""The data cluster, as a broker sees it: a few calls of its HTTP API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from newsstand.broker.broker import Span
+from newsstand.broker.fetches import Fetched
+from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
+from newsstand.model import Channel, Parameter, Scalar
+
+
+class Away(NewsstandError):
+    """The data cluster does not answer, or not sensibly."""
+
+
+class Gone(NewsstandError):
+    """Retention has removed what was asked for; `earliest` is the first position that is left."""
+
+    def __init__(self, earliest: int) -> None:
+        super().__init__(f"retention has removed the results before {earliest}")
+        self.earliest = earliest
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A backend subscription as the cluster is asked for it."""
+
+    channel: str
+    values: tuple[Scalar, ...]
+    frontends: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream begins and ends at the cluster."""
+
+    head: int
+    earliest: int
+
+
+class _Slice(msgspec.Struct):
+    results: list[msgspec.Raw]
+    head: int
+    earliest: int
+
+
+class _Head(msgspec.Struct):
+    position: int
+    at_ms: int
+
+
+class _Registered(msgspec.Struct):
+    secret: str | None = None
+
+
+class _Subscribed(msgspec.Struct):
+    ids: list[str]
+    heads: list[int]
+    earliest: list[int]
+
+
+class _Problem(msgspec.Struct):
+    error: str = ""
+    earliest: int = 0
+
+
+class _Channel(msgspec.Struct):
+    name: str
+    query: str = ""
+    new: str = ""
+    parameters: dict[str, str] = {}
+    period: str | float | None = None
+
+
+class _Channels(msgspec.Struct):
+    channels: list[_Channel]
+
+
+_SLICE = msgspec.json.Decoder(_Slice)
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class Upstream:
+    """A broker's connection to its data cluster. Away: it may be asked again later."""
+
+    def __init__(self, http: httpx.AsyncClient, broker: str) -> None:
+        """`http` has the cluster's address as its base and the broker's token among its headers."""
+        self._http = http
+        self._broker = broker
+        self.is_up = False
+
+    async def register(self, callback: str) -> str | None:
+        """Say where this broker is; its secret if it is new to the cluster."""
+        answer = await self._ask("PUT", f"/brokers/{self._broker}", {"callback": callback})
+        return msgspec.json.decode(answer, type=_Registered).secret
+
+    async def leave(self) -> None:
+        """Drop this broker with its subscriptions."""
+        await self._ask("DELETE", f"/brokers/{self._broker}")
+
+    async def channels(self) -> dict[str, Channel]:
+        """All channels, with what a subscriber needs to know of them."""
+        answer = msgspec.json.decode(await self._ask("GET", "/channels"), type=_Channels)
+        return {
+            one.name: Channel(
+                one.name,
+                one.query,
+                one.new,
+                tuple(Parameter(name, kind) for name, kind in one.parameters.items()),
+                one.period if isinstance(one.period, float) else None,
+            )
+            for one in answer.channels
+        }
+
+    async def subscribe(self, wanted: Sequence[Wanted]) -> list[tuple[str, Standing]]:
+        """Make or update backend subscriptions, all or none: their ids, and where their streams stand."""
+        body = [{"channel": one.channel, "values": one.values, "frontends": one.frontends} for one in wanted]
+        answer = await self._ask("POST", f"/brokers/{self._broker}/subscriptions", body, timeout=60)
+        said = msgspec.json.decode(answer, type=_Subscribed)
+        standings = (Standing(head, earliest) for head, earliest in zip(said.heads, said.earliest, strict=True))
+        return list(zip(said.ids, standings, strict=True))
+
+    async def drop(self, ids: Sequence[str]) -> None:
+        """Drop backend subscriptions."""
+        await self._ask("DELETE", f"/brokers/{self._broker}/subscriptions", list(ids), timeout=60)
+
+    async def subscriptions(self) -> AsyncIterator[str]:
+        """The ids of all backend subscriptions that the cluster has of this broker."""
+        after = ""
+        while True:
+            query = f"?limit=10000&after={after}" if after else "?limit=10000"
+            answer = msgspec.json.decode(await self._ask("GET", f"/brokers/{self._broker}/subscriptions{query}"))
+            for one in answer["subscriptions"]:
+                yield one["id"]
+            after = answer["next"]
+            if not after:
+                return
+
+    async def read(self, stream: str, span: Span) -> list[Fetched]:
+        """The results of a span, oldest first."""
+        found: list[Fetched] = []
+        after = span.after
+        while after < span.until:
+            limit = min(1000, span.until - after)
+            query = f"?after={after}&until={span.until}&limit={limit}"
+            some = _SLICE.decode(await self._ask("GET", f"/subscriptions/{stream}/results{query}"))
+            if not some.results:
+                break
+            for raw in some.results:
+                head = _HEAD.decode(raw)
+                found.append(Fetched(head.position, head.at_ms, bytes(raw)[:-1]))
+            after = found[-1].position
+        return found
+
+    @asynccontextmanager
+    async def page(self, page: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
+        """A page from its origin, to be read piece by piece."""
+        try:
+            async with self._http.stream(
+                "GET", f"/pages/{page}", headers=headers, follow_redirects=True
+            ) as response:
+                yield response
+        except httpx.HTTPError as error:
+            raise Away(f"the data cluster does not answer ({type(error).__name__})") from error
+
+    async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> bytes:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"} if content is not None else None
+        try:
+            response = await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
+        except httpx.HTTPError as error:
+            self.is_up = False
+            raise Away(f"the data cluster does not answer ({type(error).__name__})") from error
+        self.is_up = response.status_code < 500
+        if response.is_success:
+            return response.content
+        raise _fault(response)
+
+
+def _fault(response: httpx.Response) -> NewsstandError:
+    try:
+        problem = msgspec.json.decode(response.content, type=_Problem)
+    except msgspec.DecodeError:
+        problem = _Problem()
+    match response.status_code:
+        case 404:
+            return NotFound(problem.error)
+        case 410:
+            return Gone(problem.earliest)
+        case 422:
+            return BadValues(problem.error)
+        case 400 | 401 | 403 | 413:
+            return BadInput(f"the data cluster refuses ({response.status_code}): {problem.error}")
+        case _:
+            return Away(f"the data cluster answers {response.status_code}: {problem.error}")
