@@ -13,12 +13,30 @@ from collections.abc import Callable
 
 # Registered in the order of listings.
 from newsstand.caching import chen2003, dual, classics, sieve, s3fifo, wtinylfu, offline  # isort: skip  # noqa: F401
+from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail, result_policy
 from newsstand.caching.page_cache import PageCache, ScoredCache
 from newsstand.caching.policy import POLICIES, Entry, Policy, policy
 from newsstand.caching.ranking import Page
+from newsstand.caching.result_cache import Hit, Removed
+from newsstand.caching.results import ResultCaches
 from newsstand.errors import BadInput
 
-__all__ = ["POLICIES", "Entry", "Page", "PageCache", "Policy", "page_cache", "policy"]
+__all__ = [
+    "POLICIES",
+    "RESULT_POLICIES",
+    "Entry",
+    "Hit",
+    "Page",
+    "PageCache",
+    "Policy",
+    "Removed",
+    "ResultCaches",
+    "ResultPolicy",
+    "Tail",
+    "page_cache",
+    "policy",
+    "result_policy",
+]
 
 
 def page_cache(

@@ -1,0 +1,110 @@
+"""The policies of Uddin & Venkatasubramanian (2018, section IV): which result cache loses its tail.
+
+An eviction policy is one function that scores the tail of a result cache; while the caches together exceed their
+budget, the tail with the lowest score leaves, among equal ones that of the smallest cache. Two policies score
+nothing: `nc` keeps nothing, and `ttl` lets tails go when they expire, whatever the budget.
+
+>>> @result_policy("biggest")
+... def biggest(tail):
+...     '''The biggest tail leaves first.'''
+...     return -tail.size
+>>> RESULT_POLICIES.pop("biggest").title
+'The biggest tail leaves first.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from newsstand.errors import UnknownPolicy
+
+
+class Tail(NamedTuple):
+    """What a scoring function may look at: the oldest object of one result cache, at the moment it is scored."""
+
+    size: int
+    """s: bytes of the object."""
+    waiting: int
+    """f: subscribers that still have to retrieve it."""
+    inserted_ms: int
+    """When it was put into the cache."""
+    accessed_ms: int
+    """When something was last put into, or retrieved from, its cache."""
+    expires_ms: int
+    """When its time to live ends; that may be in the past."""
+
+
+TailScore = Callable[[Tail], float]
+
+
+@dataclass(frozen=True)
+class ResultPolicy:
+    """A named policy: a scoring function, or none where nothing is kept or tails only expire."""
+
+    name: str
+    title: str
+    score: TailScore | None = None
+    keeps: bool = True
+    expires: bool = False
+
+
+class ResultPolicies(dict[str, ResultPolicy]):
+    """Policies by name, in the order of registration."""
+
+    def __missing__(self, name: str) -> ResultPolicy:
+        raise UnknownPolicy(f"unknown policy '{name}' of result caches; known: {', '.join(self)}")
+
+    def add(self, policy: ResultPolicy) -> None:
+        self[policy.name] = policy
+
+
+RESULT_POLICIES = ResultPolicies()
+
+
+def result_policy(name: str) -> Callable[[TailScore], TailScore]:
+    """Register a scoring function: the cache whose tail scores lowest loses it first."""
+
+    def register(score: TailScore) -> TailScore:
+        title = (score.__doc__ or name).strip().splitlines()[0]
+        RESULT_POLICIES.add(ResultPolicy(name, title, score))
+        return score
+
+    return register
+
+
+RESULT_POLICIES.add(ResultPolicy("nc", "NC: nothing is cached.", keeps=False))
+
+
+@result_policy("lru")
+def lru(tail: Tail) -> float:
+    """LRU: the cache that was accessed least recently."""
+    return tail.accessed_ms
+
+
+@result_policy("lsc")
+def lsc(tail: Tail) -> float:
+    """LSC: fewest waiting subscribers (Table I; the text's "cost depends on size")."""
+    return tail.waiting
+
+
+@result_policy("lscz")
+def lscz(tail: Tail) -> float:
+    """LSCz: fewest waiting subscribers per byte (Table I)."""
+    return tail.waiting / tail.size
+
+
+@result_policy("lsd")
+def lsd(tail: Tail) -> float:
+    """LSD: least delay saved per byte (Table I), a fetch taking 0.5 s and a second for each 10 MB."""
+    return tail.waiting * (5_000_000 + tail.size) / tail.size
+
+
+@result_policy("exp")
+def exp(tail: Tail) -> float:
+    """EXP: the tail that expires, or expired, earliest (section IV.B)."""
+    return tail.expires_ms
+
+
+RESULT_POLICIES.add(ResultPolicy("ttl", "TTL: a tail leaves when it expires, whatever the budget.", expires=True))

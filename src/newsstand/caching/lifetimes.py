@@ -1,0 +1,82 @@
+"""How long the objects of each result cache live (Uddin & Venkatasubramanian 2018, section IV.B).
+
+Cache i grows by rho_i bytes per unit of time: what is put minus what is consumed, policy drops left aside.
+Equation 7 gives it T_i = (n_i / sum of all n) B / rho_i, so that the expected bytes, the sum of rho_i T_i, come to
+the budget B, shared out by numbers of subscribers. Growth is measured in windows; T_i changes when one closes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+LINK_BYTES_PER_MS = 10_000
+"""The link to the data cluster: 10 MB/s."""
+
+
+@dataclass(slots=True)
+class Lifetime:
+    """The time to live in one result cache, and what it is estimated from."""
+
+    ttl_ms: int
+    subscribers: int = 0
+    growth: int = 0
+    """Bytes put minus bytes consumed or abandoned in the open window."""
+    closed: deque[int] = field(default_factory=deque)
+    """The growth in the latest closed windows, oldest first; none stands for zero."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it says no more than a new one would."""
+        return not (self.subscribers or self.growth or any(self.closed))
+
+
+class Lifetimes:
+    """The windows in which all result caches of a broker are measured, and equation 7."""
+
+    def __init__(self, window_ms: int, windows: int, cap_ms: int, start_ms: int) -> None:
+        self.window_ms = window_ms
+        self.windows = windows
+        self.cap_ms = cap_ms
+        self.restart(start_ms)
+
+    def restart(self, start_ms: int) -> None:
+        """Begin the first window now."""
+        self._start_ms = start_ms
+        self._closed = 0
+
+    @property
+    def next_ms(self) -> int:
+        """When the open window closes."""
+        return self._start_ms + (self._closed + 1) * self.window_ms
+
+    def without_estimate(self, budget: int) -> int:
+        """The time to live where nothing was measured: what the link needs to fill the budget."""
+        return min(self.cap_ms, budget // LINK_BYTES_PER_MS)
+
+    def close(self, lifetimes: Collection[Lifetime], budget: int) -> float:
+        """Close the window and set every time to live; the expected bytes, which are the sum of rho_i T_i."""
+        self._closed += 1
+        measured = min(self.windows, self._closed)
+        span_ms = measured * self.window_ms
+        subscribers = sum(lifetime.subscribers for lifetime in lifetimes)
+        expected = 0
+        for lifetime in lifetimes:
+            grown = self._grown(lifetime)
+            if lifetime.subscribers == 0:
+                lifetime.ttl_ms = self.without_estimate(budget)
+            elif grown <= 0:
+                lifetime.ttl_ms = self.cap_ms
+            else:
+                share = lifetime.subscribers * budget * span_ms // (subscribers * grown)
+                lifetime.ttl_ms = min(self.cap_ms, share)
+                expected += grown * lifetime.ttl_ms
+        return expected / span_ms
+
+    def _grown(self, lifetime: Lifetime) -> int:
+        lifetime.closed.append(lifetime.growth)
+        lifetime.growth = 0
+        if len(lifetime.closed) > self.windows:
+            lifetime.closed.popleft()
+        return sum(lifetime.closed)

@@ -1,0 +1,309 @@
+"""All result caches of one broker, under one budget of bytes.
+
+Uddin & Venkatasubramanian (2018, sections III.C and IV). Time is an argument, in milliseconds that never go back,
+and nothing happens by itself: `advance` comes before whatever happens at a moment, `make_room` after what was put.
+
+>>> caches = ResultCaches[str, bytes]("lsc", budget=1_000_000)
+>>> caches.attach("floods", "ann", now=0)
+True
+>>> caches.put("floods", position=1, size=5, value=b"water", now=40)
+True
+>>> caches.make_room(now=40)
+>>> caches.get("floods", after=0, until=1)
+[Hit(position=1, size=5, value=b'water')]
+>>> caches.touch("floods", now=50)
+>>> caches.acknowledge("floods", "ann", upto=1, now=60)
+>>> caches.objects
+0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Literal
+
+from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail
+from newsstand.caching.lifetimes import Lifetime, Lifetimes
+from newsstand.caching.result_cache import CachedResult, Hit, Reason, Removed, ResultCache, Subscriber, Value
+from newsstand.caching.tail_ranking import Key, TailRanking
+from newsstand.errors import BadOption
+
+ExpiryOf = Literal["cache", "object"]
+"""Whether an object expires by the present time to live of its cache, or by that of its insertion."""
+
+
+class ResultCaches(Generic[Key, Value]):
+    """One result cache for each backend subscription, all of them under one policy and one budget.
+
+    Keys of caches are ordered: the smallest loses among equals. `on_removed` is told of every object that leaves;
+    `on_recompute` of every instant at which times to live were set, with the bytes that equation 5 expects.
+    Windows are counted from `start_ms`.
+    """
+
+    def __init__(
+        self,
+        policy: str,
+        budget: int,
+        *,
+        window_ms: int = 300_000,
+        windows: int = 1,
+        cap_ms: int = 3_600_000,
+        expiry: ExpiryOf = "cache",
+        start_ms: int = 0,
+        on_removed: Callable[[Removed[Key]], None] | None = None,
+        on_recompute: Callable[[int, float], None] | None = None,
+    ) -> None:
+        for name, given, least in (("window_ms", window_ms, 1), ("windows", windows, 1), ("cap_ms", cap_ms, 0)):
+            if given < least:
+                raise BadOption(f"{name} is {given}: it has to be at least {least}")
+        if expiry not in ("cache", "object"):
+            raise BadOption(f"expiry is '{expiry}', not 'cache' or 'object'")
+        self.policy: ResultPolicy = RESULT_POLICIES[policy]
+        self.budget = _budget(budget)
+        self.expiry: ExpiryOf = expiry
+        self.bytes = 0
+        """Bytes of all cached objects."""
+        self.objects = 0
+        """Number of cached objects."""
+        self._caches: dict[Key, ResultCache[Value]] = {}
+        self._lifetimes = Lifetimes(window_ms, windows, cap_ms, start_ms)
+        self._ranking = TailRanking[Key]()
+        self._unranked: set[Key] = set()
+        self._on_removed = on_removed
+        self._on_recompute = on_recompute
+
+    def attach(self, cache: Key, subscriber: Subscriber, now: int, acked: int | None = None) -> bool:
+        """Let a subscriber wait for what comes, or for all beyond `acked`; False if it is attached already."""
+        found = self._caches.get(cache)
+        if found is None:
+            found = self._caches[cache] = ResultCache(Lifetime(self.ttl(cache)))
+        if subscriber in found.acked:
+            return False
+        found.attach(subscriber, found.newest if acked is None else acked)
+        self._rescore(cache)
+        return True
+
+    def detach(self, cache: Key, subscriber: Subscriber, now: int) -> bool:
+        """Let a subscriber go; what nobody else waits for is abandoned. False if it was not attached."""
+        found = self._caches.get(cache)
+        if found is None or subscriber not in found.acked:
+            return False
+        found.detach(subscriber)
+        self._sweep(cache, found, now, "abandoned")
+        if not (self.policy.keeps or found.acked):
+            del self._caches[cache]
+        return True
+
+    def put(self, cache: Key, position: int, size: int, value: Value, now: int) -> bool:
+        """Put an object at the head, beyond all earlier positions; False if it is not to be cached.
+
+        That is so under `nc`, and where nobody waits for it. Nothing is evicted: see `make_room`.
+        """
+        found = self._caches.get(cache)
+        if found is None:
+            return False
+        if position <= found.newest:
+            raise ValueError(f"position {position} does not come after {found.newest}")
+        if size < 1:
+            raise ValueError(f"an object of {size} bytes")
+        found.newest = position
+        waiting = found.waiting_for(position)
+        if not self.policy.keeps or waiting == 0:
+            return False
+        was_empty = not found.objects
+        found.objects.append(CachedResult(position, size, value, now, now + found.lifetime.ttl_ms, waiting))
+        found.lifetime.growth += size
+        found.accessed_ms = now
+        self.bytes += size
+        self.objects += 1
+        if was_empty:
+            self._tail_changed(cache, found, now)
+        else:
+            self._rescore(cache)
+        return True
+
+    def make_room(self, now: int) -> None:
+        """Drop tails by the policy's scores while the caches exceed the budget; `nc` and `ttl` drop none."""
+        if self.policy.score is None:
+            return
+        while self.bytes > self.budget:
+            self._rank()
+            lowest = self._ranking.lowest()
+            assert lowest is not None
+            _, cache = lowest
+            self._remove_tail(cache, self._caches[cache], now, "dropped")
+            self._rescore(cache)
+
+    def get(self, cache: Key, after: int, until: int) -> list[Hit[Value]]:
+        """The cached objects with after < position <= until, oldest first; what is missing is older than these."""
+        found = self._caches.get(cache)
+        if found is None:
+            return []
+        hits = (found.objects[index] for index in found.between(after, until))
+        return [Hit(hit.position, hit.size, hit.value) for hit in hits]
+
+    def held(self, cache: Key) -> tuple[int, int] | None:
+        """The positions of tail and head; None if the cache is empty."""
+        found = self._caches.get(cache)
+        if found is None or not found.objects:
+            return None
+        return found.objects[0].position, found.objects[-1].position
+
+    def touch(self, cache: Key, now: int) -> None:
+        """Note an access: something pending was retrieved, from the cache or past it."""
+        found = self._caches.get(cache)
+        if found is not None:
+            found.accessed_ms = now
+            self._rescore(cache)
+
+    def acknowledge(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> None:
+        """Note that a subscriber has everything up to a position; what everybody has is consumed and leaves."""
+        found = self._caches.get(cache)
+        if found is not None and found.acked.get(subscriber, upto) < upto:
+            found.acknowledge(subscriber, upto)
+            self._sweep(cache, found, now, "consumed")
+
+    def acked(self, cache: Key, subscriber: Subscriber) -> int | None:
+        """The position that a subscriber acknowledged last, -1 for none; None if it is not attached."""
+        found = self._caches.get(cache)
+        return None if found is None else found.acked.get(subscriber)
+
+    def newest(self, cache: Key) -> int:
+        """The position put last, cached or not; -1 for none since somebody was attached."""
+        found = self._caches.get(cache)
+        return -1 if found is None else found.newest
+
+    def subscribers(self, cache: Key) -> int:
+        """n: how many are attached."""
+        found = self._caches.get(cache)
+        return 0 if found is None else len(found.acked)
+
+    def ttl(self, cache: Key) -> int:
+        """T: the present time to live in a cache, in milliseconds."""
+        found = self._caches.get(cache)
+        return self._lifetimes.without_estimate(self.budget) if found is None else found.lifetime.ttl_ms
+
+    @property
+    def next_instant(self) -> int | None:
+        """When `advance` has something to do, if nothing else happens before; None for never."""
+        if not self.policy.keeps:
+            return None
+        lowest = self._ranking.lowest() if self.policy.expires else None
+        closing = self._lifetimes.next_ms
+        return closing if lowest is None else min(closing, int(lowest[0]))
+
+    def advance(self, now: int) -> None:
+        """Let tails expire and windows close, in the order of time, up to and including now."""
+        while self.policy.keeps and self._lifetimes.next_ms <= now:
+            closing = self._lifetimes.next_ms
+            self._expire(closing)
+            self._recompute(closing)
+            self._expire(closing)
+        self._expire(now)
+
+    def switch(self, policy: str, now: int) -> None:
+        """Change the policy: all that the new one can keep stays, and subscribers remain where they are."""
+        chosen = RESULT_POLICIES[policy]
+        self.advance(now)
+        kept, self.policy = self.policy.keeps, chosen
+        if not chosen.keeps:
+            self._empty(now)
+        elif not kept:
+            self._estimate_afresh(now)
+        self._rank_anew(now)
+        self._expire(now)
+        self.make_room(now)
+
+    def resize(self, budget: int, now: int) -> None:
+        """Change the budget; times to live follow when the window closes."""
+        self.budget = _budget(budget)
+        self.make_room(now)
+
+    def _sweep(self, key: Key, cache: ResultCache[Value], now: int, reason: Reason) -> None:
+        """Remove what nobody waits for."""
+        before = len(cache.objects)
+        while cache.objects and cache.objects[0].waiting == 0:
+            self._remove_tail(key, cache, now, reason)
+        if len(cache.objects) < before:
+            self._tail_changed(key, cache, now)
+        elif before:
+            self._rescore(key)
+
+    def _remove_tail(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason) -> None:
+        gone = cache.objects.popleft()
+        self.bytes -= gone.size
+        self.objects -= 1
+        if reason != "dropped":
+            cache.lifetime.growth -= gone.size
+        if self._on_removed is not None:
+            self._on_removed(Removed(key, gone.position, gone.size, gone.inserted_ms, at_ms, reason))
+
+    def _tail_changed(self, key: Key, cache: ResultCache[Value], now: int) -> None:
+        """Tails that expire are ranked at once: one whose time is past leaves now. Scores can wait."""
+        if not self.policy.expires:
+            self._rescore(key)
+        elif cache.objects:
+            self._ranking.set(key, max(now, self._expires_ms(cache)))
+        else:
+            self._ranking.discard(key)
+
+    def _rescore(self, key: Key) -> None:
+        """Remember to score the tail anew when there is a victim to choose."""
+        if self.policy.score is not None:
+            self._unranked.add(key)
+
+    def _rank(self) -> None:
+        """Score all tails that may have another score than before."""
+        assert self.policy.score is not None
+        for key in self._unranked:
+            cache = self._caches.get(key)
+            if cache is None or not cache.objects:
+                self._ranking.discard(key)
+                continue
+            tail = cache.objects[0]
+            seen = Tail(tail.size, tail.waiting, tail.inserted_ms, cache.accessed_ms, self._expires_ms(cache))
+            self._ranking.set(key, self.policy.score(seen))
+        self._unranked.clear()
+
+    def _rank_anew(self, now: int) -> None:
+        self._ranking.clear()
+        self._unranked.clear()
+        for key, cache in self._caches.items():
+            if cache.objects:
+                self._tail_changed(key, cache, now)
+
+    def _expires_ms(self, cache: ResultCache[Value]) -> int:
+        tail = cache.objects[0]
+        return tail.stamp_ms if self.expiry == "object" else tail.inserted_ms + cache.lifetime.ttl_ms
+
+    def _expire(self, now: int) -> None:
+        if not self.policy.expires:
+            return
+        while (lowest := self._ranking.lowest()) is not None and lowest[0] <= now:
+            at_ms, key = int(lowest[0]), lowest[1]
+            self._remove_tail(key, self._caches[key], at_ms, "dropped")
+            self._tail_changed(key, self._caches[key], at_ms)
+
+    def _recompute(self, now: int) -> None:
+        expected = self._lifetimes.close([cache.lifetime for cache in self._caches.values()], self.budget)
+        self._caches = {key: cache for key, cache in self._caches.items() if not cache.lifetime.is_blank}
+        self._rank_anew(now)
+        if self._on_recompute is not None:
+            self._on_recompute(now, expected)
+
+    def _empty(self, now: int) -> None:
+        for key, cache in self._caches.items():
+            while cache.objects:
+                self._remove_tail(key, cache, now, "dropped")
+        self._caches = {key: cache for key, cache in self._caches.items() if cache.acked}
+
+    def _estimate_afresh(self, now: int) -> None:
+        self._lifetimes.restart(now)
+        for cache in self._caches.values():
+            cache.lifetime = Lifetime(self._lifetimes.without_estimate(self.budget), len(cache.acked))
+
+
+def _budget(budget: int) -> int:
+    if budget < 0:
+        raise BadOption(f"a budget of {budget} bytes: it has to be at least 0")
+    return budget
