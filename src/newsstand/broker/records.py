@@ -45,11 +45,10 @@ class Record(msgspec.Struct):
     subscriptions: dict[str, Held] = {}
 
 
-class NewSubscriber(msgspec.Struct, tag_field="op", tag="subscriber", frozen=True):
+class Adopt(msgspec.Struct, tag_field="op", tag="adopt", frozen=True):
     """A subscriber is at home here now. The coordinator knows of it before the broker does."""
 
-    name: str
-    hash: str
+    record: Record
 
 
 class Forget(msgspec.Struct, tag_field="op", tag="forget", frozen=True):
@@ -100,15 +99,15 @@ class Ack(msgspec.Struct, tag_field="op", tag="ack", frozen=True):
     position: int
 
 
-Change = NewSubscriber | Forget | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
-HERE_ONLY = (NewSubscriber, Forget)
+Change = Adopt | Forget | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
+HERE_ONLY = (Adopt, Forget)
 """Changes that the coordinator is not told of: it told the broker."""
 
 
 def apply(records: dict[str, Record], change: Change) -> None:
     """Make a change to what is in memory. A subscriber that is not at home here is passed over."""
-    if isinstance(change, NewSubscriber):
-        records.setdefault(change.name, Record(change.name, change.hash))
+    if isinstance(change, Adopt):
+        records.setdefault(change.record.name, change.record)
         return
     if isinstance(change, Forget):
         records.pop(change.name, None)

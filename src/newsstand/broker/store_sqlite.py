@@ -13,12 +13,12 @@ import msgspec
 from newsstand.broker.records import (
     HERE_ONLY,
     Ack,
+    Adopt,
     Allowed,
     Change,
     EndSession,
     Forget,
     Held,
-    NewSubscriber,
     Record,
     Session,
     SessionChange,
@@ -125,8 +125,13 @@ def _subject(change: Change) -> str | None:
 
 def _write(cursor: sqlite3.Cursor, change: Change) -> None:
     match change:
-        case NewSubscriber():
-            cursor.execute("INSERT OR REPLACE INTO subscribers VALUES (?, ?)", (change.name, change.hash))
+        case Adopt():
+            name = change.record.name
+            cursor.execute("INSERT OR REPLACE INTO subscribers VALUES (?, ?)", (name, change.record.hash))
+            for sid, session in change.record.sessions.items():
+                _write(cursor, SessionChange(name, sid, session.generation, session.expires, session.allow))
+            for key, held in change.record.subscriptions.items():
+                _write(cursor, Subscribe(name, key, held.channel, held.values, held.acked))
         case Forget():
             for table in ("subscribers", "sessions", "subscriptions"):
                 cursor.execute(f"DELETE FROM {table} WHERE name = ?", (change.name,))

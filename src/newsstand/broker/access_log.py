@@ -1,0 +1,149 @@
+"""What happened at a broker, in the lab's own tables, so that it can be replayed there.
+
+Folder `access/` of the data folder: `events.csv` (logins, logouts, subscriptions, results: the broker events of
+the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which says
+of each access what it was, whether it was a hit, how many bytes, how long it took. Tables of the lab have numbers in
+place of names; `names.csv` tells which is which. A file that has grown large is set aside.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+TABLES = {
+    "events": ("time_ms", "kind", "subscriber", "subscription", "size"),
+    "accesses": ("time_ms", "kind", "what", "hit", "bytes", "latency_ms"),
+    "publications": ("page", "time", "size"),
+    "requests": ("time", "proxy", "page"),
+    "subscriptions": ("proxy", "page", "count"),
+    "names": ("kind", "number", "name"),
+}
+PROXY = 0
+"""A broker's log has one proxy: the broker."""
+
+
+class AccessLog:
+    """Rows wait in memory until `flush`, about once a second; a log without a folder keeps nothing."""
+
+    def __init__(self, folder: Path | None, start_ms: int, largest: int = 256 * 1024 * 1024) -> None:
+        self._folder = folder
+        self._start_ms = start_ms
+        self._largest = largest
+        self._rows: dict[str, list[Sequence[object]]] = {table: [] for table in TABLES}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._next: Counter[str] = Counter()
+        self._published: set[str] = set()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._read_names(folder / "names.csv")
+
+    def online(self, now: int, subscriber: str) -> None:
+        """A subscriber has connected."""
+        self._event(now, "login", subscriber)
+
+    def offline(self, now: int, subscriber: str) -> None:
+        """A subscriber's last connection is gone."""
+        self._event(now, "logout", subscriber)
+
+    def subscribed(self, now: int, subscriber: str, stream: str) -> None:
+        """A subscriber follows a stream."""
+        self._event(now, "subscribe", subscriber, stream)
+
+    def unsubscribed(self, now: int, subscriber: str, stream: str) -> None:
+        """A subscriber does not follow a stream any more."""
+        self._event(now, "unsubscribe", subscriber, stream)
+
+    def arrived(self, now: int, stream: str, sizes: Sequence[int]) -> None:
+        """Results of a stream have come."""
+        if self._folder is not None:
+            number = self._number("stream", stream)
+            for size in sizes:
+                self._rows["events"].append((now, "result", "", number, size))
+                self._rows["accesses"].append((now, "pull", number, "", size, ""))
+
+    def read(self, now: int, stream: str, sizes: Sequence[int], hits: int, latency_s: float) -> None:
+        """A subscriber has read results, `hits` of them from the cache."""
+        if self._folder is not None and sizes:
+            number = self._number("stream", stream)
+            latency = round(latency_s * 1000, 2)
+            kept = sum(sizes[len(sizes) - hits :]) if hits else 0
+            if hits:
+                self._rows["accesses"].append((now, "result", number, hits, kept, latency))
+            if len(sizes) > hits:
+                self._rows["accesses"].append((now, "result", number, 0, sum(sizes) - kept, latency))
+
+    def offered(self, now: int, page: str, size: int, count: int, taken: bool) -> None:
+        """A page was published that `count` frontends want; it was taken or not."""
+        if self._folder is not None:
+            number = self._number("page", page)
+            self._publish(now, page, size)
+            self._rows["subscriptions"].append((PROXY, number, count))
+            self._rows["accesses"].append((now, "push", number, int(taken), size, ""))
+
+    def requested(self, now: int, page: str, size: int, hit: bool, latency_s: float) -> None:
+        """A page was asked for."""
+        if self._folder is not None:
+            number = self._number("page", page)
+            self._publish(now, page, size)
+            self._rows["requests"].append((self._seconds(now), PROXY, number))
+            self._rows["accesses"].append((now, "page", number, int(hit), size, round(latency_s * 1000, 2)))
+
+    def flush(self, now: int) -> None:
+        """Write what has happened."""
+        if self._folder is None:
+            return
+        for table, rows in self._rows.items():
+            if rows:
+                self._rows[table] = []
+                try:
+                    self._append(self._folder / f"{table}.csv", TABLES[table], rows)
+                except OSError as error:  # a full disk must not stop deliveries
+                    logger.error("the access log loses %d rows of %s: %s", len(rows), table, error)
+
+    def _event(self, now: int, kind: str, subscriber: str, stream: str | None = None) -> None:
+        if self._folder is not None:
+            number = "" if stream is None else self._number("stream", stream)
+            self._rows["events"].append((now, kind, self._number("subscriber", subscriber), number, ""))
+
+    def _publish(self, now: int, page: str, size: int) -> None:
+        if page not in self._published:
+            self._published.add(page)
+            self._rows["publications"].append((self._number("page", page), self._seconds(now), size))
+
+    def _seconds(self, now: int) -> float:
+        return (now - self._start_ms) / 1000
+
+    def _number(self, kind: str, name: str) -> int:
+        number = self._numbers.get((kind, name))
+        if number is None:
+            number = self._numbers[(kind, name)] = self._next[kind]
+            self._next[kind] += 1
+            self._rows["names"].append((kind, number, name))
+        return number
+
+    def _append(self, file: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        new = not file.exists() or file.stat().st_size == 0
+        if new:
+            writer.writerow(columns)
+        elif file.name != "names.csv" and file.stat().st_size > self._largest:
+            file.rename(file.with_name(f"{file.stem}-{int(file.stat().st_mtime)}.csv"))
+            writer.writerow(columns)
+        writer.writerows(rows)
+        with file.open("a", encoding="utf-8", newline="") as out:
+            out.write(text.getvalue())
+
+    def _read_names(self, file: Path) -> None:
+        if file.exists():
+            with file.open(encoding="utf-8", newline="") as lines:
+                for row in csv.DictReader(lines):
+                    self._numbers[(row["kind"], row["name"])] = int(row["number"])
+                    self._next[row["kind"]] = max(self._next[row["kind"]], int(row["number"]) + 1)

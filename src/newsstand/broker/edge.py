@@ -1,0 +1,379 @@
+"""The live broker: the pure core, its caches and clock, between the data cluster and the subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from newsstand.broker.access_log import AccessLog
+from newsstand.broker.backends import Backends
+from newsstand.broker.broker import Broker, Span
+from newsstand.broker.fetches import Fetched, Fetches
+from newsstand.broker.members import Member, Members
+from newsstand.broker.metrics import Metrics
+from newsstand.broker.permits import permits
+from newsstand.broker.records import Ack, Held, Record, Subscribe, Unsubscribe, frontend_id
+from newsstand.broker.shelf import Shelf
+from newsstand.broker.sockets import Hub
+from newsstand.broker.told import Told
+from newsstand.broker.upstream import Gone, Standing, Upstream
+from newsstand.caching import ResultCaches
+from newsstand.errors import BadInput, NewsstandError, NotFound
+from newsstand.model import Channel, Scalar, subscription_id
+from newsstand.values import parse_values
+
+logger = logging.getLogger(__name__)
+FROM_CACHE = b',"origin":"cache","latency_ms":0}'
+CHANNELS_FOR_S = 30.0
+"""How long the list of channels is believed."""
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """A subscription as its subscriber sees it."""
+
+    id: str
+    channel: str
+    values: dict[str, Scalar]
+    stream: str
+    position: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Results for a reader, as JSON, oldest first; `next` is the last position if more are pending."""
+
+    results: list[bytes]
+    head: int
+    next: int | None
+
+
+class Edge:
+    """What a broker does for its subscribers, but for who they are (`Members`) and how to reach them (`Hub`)."""
+
+    def __init__(
+        self,
+        name: str,
+        results: ResultCaches[str, bytes],
+        shelf: Shelf,
+        members: Members,
+        hub: Hub,
+        upstream: Upstream,
+        metrics: Metrics,
+        log: AccessLog,
+        now_ms: Callable[[], int],
+        register: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.name = name
+        self.core = Broker(results)
+        self.shelf = shelf
+        self.members = members
+        self.hub = hub
+        self.upstream = upstream
+        self.metrics = metrics
+        self.backends = Backends(upstream, register, self._stood)
+        self._log = log
+        self._now_ms = now_ms
+        self._fetches = Fetches(self._fetch)
+        self._channels: dict[str, Channel] = {}
+        self._channels_until = 0.0
+        self._streams: dict[str, str] = {}
+        """The stream of each subscription."""
+        self._early: dict[str, int] = {}
+        """How far streams have come that are just being opened."""
+        self._pulling: dict[str, asyncio.Task[None]] = {}
+        self._pulls = asyncio.Semaphore(64)
+
+    # Subscribers who come and go.
+
+    def came(self, record: Record) -> None:
+        """Take up a subscriber's subscriptions where they stand."""
+        now = self._now_ms()
+        for key, held in record.subscriptions.items():
+            self._follow(record, key, held, head=held.acked, now=now)
+
+    def went(self, record: Record) -> None:
+        """Let go of a subscriber that is at home elsewhere."""
+        for sid in record.sessions:
+            self.hub.close(4003, "moved to another broker; ask the coordinator", subscriber=sid)
+        for key, held in record.subscriptions.items():
+            self._unfollow(record, key, held)
+
+    def ended(self, name: str, sid: str) -> None:
+        """Close the connections of a session that has ended."""
+        self.hub.close(4001, "the session has ended", subscriber=sid)
+
+    # Subscriptions.
+
+    async def channels(self) -> dict[str, Channel]:
+        """The channels of the cluster; an old list is better than none."""
+        if time.monotonic() >= self._channels_until:
+            try:
+                self._channels = await self.upstream.channels()
+                self._channels_until = time.monotonic() + CHANNELS_FOR_S
+            except NewsstandError:
+                if not self._channels:
+                    raise
+        return self._channels
+
+    async def subscribe(
+        self, member: Member, channel_name: str, given: dict[str, Scalar] | list[Scalar], since: str | int
+    ) -> tuple[Frontend, bool]:
+        """Make a subscription, and whether it is new."""
+        channel = await self._channel(channel_name)
+        values = parse_values(channel, given)
+        named = dict(zip((one.name for one in channel.parameters), values, strict=True))
+        if not permits(member.claims.allow, channel.name, named):
+            raise NotFound(f"no channel '{channel_name}' with these values, for this token")
+        key = frontend_id(member.name, channel.name, list(values))
+        held = member.record.subscriptions.get(key)
+        if held is not None:
+            return self._frontend(key, held), False
+        stream = subscription_id(channel.name, values, self.name)
+        self.backends.frontend(stream, channel.name, values, +1)
+        if stream not in self.core:
+            self._early.setdefault(stream, 0)
+        try:
+            standing = await self._standing(stream, since)
+            position = _position(since, standing)
+            await self.members.change(Subscribe(member.name, key, channel.name, list(values), position))
+            held = member.record.subscriptions[key]
+            if self.core.position(member.name, stream) is None:
+                head = max(standing.head, self._early.get(stream, 0))
+                self._follow(member.record, key, held, head=head, now=self._now_ms())
+        finally:
+            self.backends.frontend(stream, channel.name, values, -1)
+            if stream in self.core or not self.backends.frontends(stream):
+                self._early.pop(stream, None)
+        self._log.subscribed(self._now_ms(), member.name, stream)
+        return self._frontend(key, held), True
+
+    async def unsubscribe(self, member: Member, key: str) -> None:
+        """Drop a subscription; the last one to leave a stream drops it at the cluster."""
+        held = self._held(member, key)
+        await self.members.change(Unsubscribe(member.name, key))
+        self._log.unsubscribed(self._now_ms(), member.name, self._streams[key])
+        self._unfollow(member.record, key, held)
+
+    def subscription(self, member: Member, key: str) -> Frontend:
+        """One subscription of a subscriber's; NotFound if it has none of that id, or its token may not see it."""
+        return self._frontend(key, self._held(member, key))
+
+    def subscriptions(self, member: Member) -> list[Frontend]:
+        """All that the member's token may see."""
+        return [
+            self._frontend(key, held)
+            for key, held in sorted(member.record.subscriptions.items())
+            if self._permitted(member, held)
+        ]
+
+    def streams(self, member: Member) -> Iterator[tuple[str, int | None]]:
+        """All streams that the member's token may see, with the head of those that have pending results."""
+        for key, held in member.record.subscriptions.items():
+            if self._permitted(member, held):
+                stream = self._streams[key]
+                yield stream, self.core.head(stream) if self.core.pending(member.name, stream) else None
+
+    # Results.
+
+    async def read(self, member: Member, key: str, after: int | None, limit: int) -> Delivery:
+        """What is pending, from the cache and then from the cluster, oldest first."""
+        self._held(member, key)
+        stream = self._streams[key]
+        begun = time.monotonic()
+        now = self._now_ms()
+        self.core.results.advance(now)
+        reading = self.core.read(member.name, stream, limit=limit, now=now, after=after)
+        found = [hit.value for hit in reading.hits]
+        last = reading.span.until
+        if reading.missing:
+            before: list[bytes] = []
+            for span in reading.missing:
+                fetched = await self._fetches.get(stream, span)
+                suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
+                texts = [one.opening + suffix for one in fetched]
+                self.core.missed(len(fetched), sum(len(one.opening) for one in fetched))
+                if span.after == reading.span.after:
+                    before = texts
+                else:
+                    found += texts
+            found = before + found
+        latency = time.monotonic() - begun
+        self.metrics.read(len(reading.hits), len(found) - len(reading.hits), latency)
+        self._log.read(now, stream, [len(one) for one in found], len(reading.hits), latency)
+        return Delivery(found, reading.head, last if found and last < reading.head else None)
+
+    async def acknowledge(self, member: Member, positions: dict[str, int]) -> dict[str, int]:
+        """Results up to a position are acknowledged, for each subscription; durable when it returns."""
+        streams: dict[str, str] = {}
+        for key, position in positions.items():
+            self._held(member, key)
+            streams[key] = stream = self._streams[key]
+            if not 0 <= position <= self.core.head(stream):
+                raise BadInput(f"position {position}: the stream has come to {self.core.head(stream)}")
+        moved = [
+            Ack(member.name, key, position)
+            for key, position in positions.items()
+            if position > (self.core.position(member.name, streams[key]) or 0)
+        ]
+        if moved:
+            await self.members.change(*moved)
+        now = self._now_ms()
+        for ack in moved:
+            if self.core.position(member.name, streams[ack.id]) is not None:
+                self.core.acknowledge(member.name, streams[ack.id], ack.position, now)
+        return {key: self.core.position(member.name, stream) or 0 for key, stream in streams.items()}
+
+    # What the cluster says.
+
+    def told(self, told: Told) -> None:
+        """Act on a notification of the cluster's."""
+        now = self._now_ms()
+        for moved in told.streams:
+            stream = moved.subscription
+            if stream in self._early:
+                self._early[stream] = max(self._early[stream], moved.position)
+            span = self.core.told(stream, moved.position, now)
+            if span is not None and moved.results and moved.results[0].position == span.after + 1:
+                self._arrived(stream, moved.results, now)
+                span = self.core.told(stream, moved.position, now)
+            if span is not None:
+                self._pull(stream)
+            elif stream in self.core:
+                self._signal(stream, told.at_ms or now)
+        for page in told.pages:
+            self.shelf.offered(page.page, page.size, page.subscriptions)
+
+    def tick(self) -> None:
+        """What has to happen as time goes by; to be called a few times a second."""
+        now = self._now_ms()
+        self.core.results.advance(now)
+        self.hub.sweep(now)
+        self._log.flush(now)
+
+    def switch(self, policy: str | None, budget: int | None) -> None:
+        """Change the policy or the budget of the result caches; nothing is lost."""
+        now = self._now_ms()
+        if policy is not None:
+            self.core.results.switch(policy, now)
+            if self.core.results.policy.keeps:
+                for stream in self.core:
+                    self.core.told(stream, 0, now)
+        if budget is not None:
+            self.core.results.resize(budget, now)
+
+    async def close(self) -> None:
+        """Stop pulling."""
+        for task in list(self._pulling.values()):
+            task.cancel()
+        self._log.flush(self._now_ms())
+
+    def _stood(self, stream: str, standing: Standing) -> None:
+        """The cluster says where a stream stands, after a start or a new subscription."""
+        if self.core.told(stream, standing.head, self._now_ms()) is not None:
+            self._pull(stream)
+
+    def _pull(self, stream: str) -> None:
+        if stream not in self._pulling:
+            self._pulling[stream] = task = asyncio.create_task(self._pull_all(stream))
+            task.add_done_callback(lambda _: self._pulling.pop(stream, None))
+
+    async def _pull_all(self, stream: str) -> None:
+        """Pull until nothing is left; a cluster that is away is asked again and again."""
+        pause = 0.1
+        while (span := self.core.told(stream, 0, self._now_ms())) is not None:
+            try:
+                async with self._pulls:
+                    fetched = await self._fetches.get(stream, span)
+            except Gone as gone:
+                self.core.skip(stream, max(gone.earliest - 1, span.after + 1))
+            except NotFound:
+                return
+            except NewsstandError as error:
+                logger.warning("results of %s could not be pulled: %s", stream, error)
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
+            else:
+                pause = 0.1
+                if not fetched:
+                    self.core.skip(stream, span.until)
+                self._arrived(stream, fetched, self._now_ms())
+                self._signal(stream, fetched[-1].at_ms if fetched else self._now_ms())
+
+    def _arrived(self, stream: str, fetched: list[Fetched], now: int) -> None:
+        self.core.results.advance(now)
+        values = [(one.position, one.opening + FROM_CACHE) for one in fetched]
+        self.core.arrived(stream, ((position, len(value), value) for position, value in values), now)
+        self._log.arrived(now, stream, [len(value) for _, value in values])
+
+    def _signal(self, stream: str, produced_ms: int) -> None:
+        now = self._now_ms()
+        reached = self.hub.signal(stream, self.core.head(stream), now)
+        self.metrics.signalled(reached, max(0, now - produced_ms) / 1000)
+
+    async def _fetch(self, stream: str, span: Span) -> list[Fetched]:
+        return await self.upstream.read(stream, span)
+
+    async def _channel(self, name: str) -> Channel:
+        channels = await self.channels()
+        if name not in channels:
+            self._channels_until = min(self._channels_until, time.monotonic() + 1)  # it may be new
+            channels = await self.channels()
+        if name not in channels:
+            raise NotFound(f"there is no channel '{name}'")
+        return channels[name]
+
+    async def _standing(self, stream: str, since: str | int) -> Standing:
+        """Where a stream stands; for one that is followed here already, only `earliest` has to be asked for."""
+        if stream in self.core and since != "earliest":
+            return Standing(self.core.head(stream), 0)
+        return await self.backends.standing(stream)
+
+    def _follow(self, record: Record, key: str, held: Held, *, head: int, now: int) -> None:
+        self._streams[key] = stream = subscription_id(held.channel, held.values, self.name)
+        self.backends.frontend(stream, held.channel, tuple(held.values), +1)
+        self.core.follow(record.name, stream, position=held.acked, head=head, now=now)
+        for sid, session in record.sessions.items():
+            if permits(session.allow, held.channel, self._named(held)):
+                self.hub.follow(sid, stream)
+        if self.core.told(stream, head, now) is not None:
+            self._pull(stream)
+
+    def _unfollow(self, record: Record, key: str, held: Held) -> None:
+        stream = self._streams.pop(key)
+        for sid in record.sessions:
+            self.hub.unfollow(sid, stream)
+        self.core.unfollow(record.name, stream, self._now_ms())
+        self.backends.frontend(stream, held.channel, tuple(held.values), -1)
+
+    def _held(self, member: Member, key: str) -> Held:
+        held = member.record.subscriptions.get(key)
+        if held is None or not self._permitted(member, held):
+            raise NotFound(f"you have no subscription '{key}'")
+        return held
+
+    def _permitted(self, member: Member, held: Held) -> bool:
+        return permits(member.claims.allow, held.channel, self._named(held))
+
+    def _named(self, held: Held) -> dict[str, Scalar]:
+        channel = self._channels.get(held.channel)
+        names = [one.name for one in channel.parameters] if channel is not None else []
+        return dict(zip(names, held.values, strict=False))
+
+    def _frontend(self, key: str, held: Held) -> Frontend:
+        stream = self._streams[key]
+        return Frontend(key, held.channel, self._named(held), stream, held.acked, self.core.head(stream))
+
+
+def _position(since: str | int, standing: Standing) -> int:
+    if since == "now":
+        return standing.head
+    if since == "earliest":
+        return max(0, standing.earliest - 1)
+    if not isinstance(since, int) or not 0 <= since <= standing.head:
+        raise BadInput(f"since: 'now', 'earliest' or a position from 0 to {standing.head}")
+    return since

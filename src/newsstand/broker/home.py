@@ -1,0 +1,222 @@
+"""The coordinator, as a broker sees it: where subscribers are at home. A broker goes on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from newsstand.broker.records import Record
+from newsstand.broker.store import Store
+from newsstand.errors import NewsstandError
+
+logger = logging.getLogger(__name__)
+TOGETHER_S = 0.01
+AT_ONCE = 5000
+"""Subscribers in one lookup, changes in one call."""
+
+
+class NoCoordinator(NewsstandError):
+    """The coordinator does not answer."""
+
+
+class Taken(NewsstandError):
+    """A subscriber of that name is registered already."""
+
+
+class Load(msgspec.Struct):
+    """How busy a broker is."""
+
+    connections: int
+    subscribers: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where subscribers reach a broker, and where it is."""
+
+    url: str
+    lat: float | None = None
+    lon: float | None = None
+    node: str | None = None
+    capacity: int | None = None
+
+
+class _Registered(msgspec.Struct):
+    heartbeat_s: float
+    homes: list[str]
+    state: str = "up"
+
+
+class _Beat(msgspec.Struct):
+    state: str = "up"
+    adopt: list[str] = []
+    moved: list[str] = []
+
+
+class _Found(msgspec.Struct):
+    subscribers: dict[str, Record]
+
+
+class _Applied(msgspec.Struct):
+    moved: list[str] = []
+
+
+class Home:
+    """Registers this broker, says that it lives, sends on what changes, and fetches subscribers who come here."""
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        broker: str,
+        place: Place,
+        store: Store,
+        load: Callable[[], Load],
+        *,
+        adopt: Callable[[Sequence[Record]], Awaitable[None]],
+        forget: Callable[[Sequence[str]], Awaitable[None]],
+        only: Callable[[Sequence[str]], Awaitable[None]],
+        drain: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        """`only`: nobody but these is at home here; `drain`: whether subscribers are being moved away."""
+        self._http = http
+        self._broker = broker
+        self._place = place
+        self._store = store
+        self._load = load
+        self._adopt = adopt
+        self._forget = forget
+        self._only = only
+        self._drain = drain
+        self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self.is_up = False
+
+    def changed(self) -> None:
+        """There are changes to send."""
+        self._changed.set()
+
+    async def register_subscriber(self, name: str, hash: str) -> None:
+        """Take a name for a new subscriber; Taken if somebody has it."""
+        body = {"name": name, "hash": hash, "broker": self._broker}
+        response = await self._ask("POST", "/subscribers", body)
+        if response.status_code == 409:
+            raise Taken(f"the name '{name}' is taken")
+        if not response.is_success:
+            raise NoCoordinator(f"the coordinator answers {response.status_code}")
+
+    async def take(self, name: str) -> Record | None:
+        """Let a subscriber be at home here, and what is known of it; None if there is no such subscriber."""
+        asked = self._asked.get(name)
+        if asked is None:
+            asked = self._asked[name] = asyncio.get_running_loop().create_future()
+            if len(self._asked) == 1:
+                asyncio.get_running_loop().call_later(TOGETHER_S, lambda: asyncio.create_task(self._take()))
+        return await asyncio.shield(asked)
+
+    async def lookup(self, names: Sequence[str]) -> dict[str, Record]:
+        """Let subscribers be at home here, and what is known of those that exist."""
+        found: dict[str, Record] = {}
+        for first in range(0, len(names), AT_ONCE):
+            body = {"broker": self._broker, "names": names[first : first + AT_ONCE], "take": True}
+            response = await self._ask("POST", "/subscribers/lookup", body, timeout=30)
+            if not response.is_success:
+                raise NoCoordinator(f"the coordinator answers {response.status_code}")
+            found |= msgspec.json.decode(response.content, type=_Found).subscribers
+        return found
+
+    async def run(self) -> None:
+        """Register, and say again and again that the broker lives, until cancelled."""
+        adopted: list[str] = []
+        forgot: list[str] = []
+        registered: _Registered | None = None
+        while True:
+            try:
+                if registered is None:
+                    registered = await self._register()
+                body = {**msgspec.to_builtins(self._load()), "adopted": adopted, "forgot": forgot}
+                response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
+                if response.status_code == 404:
+                    registered = None
+                    continue
+                if not response.is_success:
+                    raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
+                self.is_up = True
+                beat = msgspec.json.decode(response.content, type=_Beat)
+                if beat.moved:
+                    await self._forget(beat.moved)
+                if beat.adopt:
+                    await self._adopt(list((await self.lookup(beat.adopt)).values()))
+                adopted, forgot = beat.adopt, beat.moved
+                await self._drain(beat.state == "draining")
+            except (NewsstandError, msgspec.ValidationError) as error:
+                if self.is_up:
+                    logger.warning("%s; the broker goes on without it", error)
+                self.is_up = False
+            await asyncio.sleep(registered.heartbeat_s if registered is not None else 1.0)
+
+    async def run_changes(self) -> None:
+        """Send on what changes, until cancelled."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(0.1)
+            self._changed.clear()
+            try:
+                await self.flush()
+            except NewsstandError:
+                self._changed.set()
+                await asyncio.sleep(1.0)
+
+    async def flush(self) -> None:
+        """Send all changes that the coordinator does not have."""
+        while True:
+            upto, changes = await asyncio.to_thread(self._store.unsent, AT_ONCE)
+            if not changes:
+                return
+            response = await self._ask("POST", f"/brokers/{self._broker}/changes", changes, timeout=30)
+            if not response.is_success:
+                raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
+            await asyncio.to_thread(self._store.sent, upto)
+            moved = msgspec.json.decode(response.content, type=_Applied).moved
+            if moved:
+                await self._forget(moved)
+
+    async def leave(self) -> None:
+        """The broker goes for good or for a while: its subscribers move to others."""
+        await self.flush()
+        await self._ask("DELETE", f"/brokers/{self._broker}")
+
+    async def _register(self) -> _Registered:
+        place = {name: value for name, value in vars(self._place).items() if value is not None}
+        response = await self._ask("PUT", f"/brokers/{self._broker}", place)
+        if not response.is_success:
+            raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
+        registered = msgspec.json.decode(response.content, type=_Registered)
+        await self._only(registered.homes)
+        logger.info("registered at the coordinator")
+        return registered
+
+    async def _take(self) -> None:
+        asked, self._asked = self._asked, {}
+        try:
+            found = await self.lookup(list(asked))
+        except NewsstandError as error:
+            for waiting in asked.values():
+                waiting.set_exception(error)
+                waiting.exception()
+            return
+        for name, waiting in asked.items():
+            waiting.set_result(found.get(name))
+
+    async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> httpx.Response:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"}
+        try:
+            return await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise NoCoordinator(f"the coordinator does not answer ({type(error).__name__})") from error

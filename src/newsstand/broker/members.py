@@ -1,0 +1,193 @@
+"""The subscribers at home at this broker: how they register, log in, prove who they are, come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from newsstand.broker.accounts import (
+    ACCESS_S,
+    SESSION_S,
+    BadLogin,
+    BadToken,
+    Claims,
+    Passwords,
+    Tokens,
+    check_name_and_password,
+)
+from newsstand.broker.home import Home, Taken
+from newsstand.broker.journal import Journal
+from newsstand.broker.records import Adopt, Allowed, Change, EndSession, Forget, Record, SessionChange, apply
+
+MOST_SESSIONS = 100
+"""Of one subscriber; the one that ends first makes room for a new one."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """What a login is answered with."""
+
+    access: str
+    refresh: str
+    expires_in: int
+    subscriber: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """A subscriber who has proved who it is, in one of its sessions."""
+
+    record: Record
+    claims: Claims
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+
+class Comings(Protocol):
+    """Who has to know when subscribers come and go."""
+
+    def came(self, record: Record) -> None:
+        """A subscriber is at home here now, with all its subscriptions."""
+        ...
+
+    def went(self, record: Record) -> None:
+        """A subscriber is not at home here any more."""
+        ...
+
+    def ended(self, name: str, sid: str) -> None:
+        """A session has ended."""
+        ...
+
+
+class Members:
+    """All records in memory, every change in the journal first."""
+
+    def __init__(
+        self,
+        records: dict[str, Record],
+        journal: Journal,
+        tokens: Tokens,
+        passwords: Passwords,
+        random: Callable[[int], str],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`random` gives a text of so many random bytes."""
+        self.records = records
+        self._journal = journal
+        self._tokens = tokens
+        self._passwords = passwords
+        self._random = random
+        self._now_ms = now_ms
+        self.home: Home | None = None
+        self.comings: Comings | None = None
+
+    async def register(self, name: str, password: str) -> None:
+        """Make a subscriber; Taken if there is one of that name."""
+        check_name_and_password(name, password)
+        if name in self.records:
+            raise Taken(f"the name '{name}' is taken")
+        hash = await self._passwords.hash(password)
+        if self.home is not None:
+            await self.home.register_subscriber(name, hash)
+        elif name in self.records:
+            raise Taken(f"the name '{name}' is taken")
+        await self.adopt([Record(name, hash)])
+
+    async def login(self, name: str, password: str, allow: list[Allowed] | None) -> Pair:
+        """Begin a session, limited to `allow` if that is given."""
+        record = await self.at_home(name)
+        if not await self._passwords.verify(None if record is None else record.hash, password) or record is None:
+            raise BadLogin("the name or the password is wrong")
+        now = self._now_ms()
+        sid = self._random(12)
+        session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow)
+        await self.change(*self._making_room(record, now), session)
+        return self._pair(name, sid)
+
+    async def refresh(self, token: str) -> Pair:
+        """New tokens for a session. A refresh token is good once: a second use ends the session."""
+        name, sid, generation = self._tokens.read_refresh(token, self._now_ms() / 1000)
+        record = await self.at_home(name)
+        session = None if record is None else record.sessions.get(sid)
+        if session is None:
+            raise BadToken("the session has ended: log in")
+        if generation != session.generation:
+            await self.end(name, [sid])
+            raise BadToken("the refresh token was used before, so its session is ended: log in")
+        expires = self._now_ms() + SESSION_S * 1000
+        await self.change(SessionChange(name, sid, generation + 1, expires, session.allow))
+        return self._pair(name, sid)
+
+    async def admit(self, token: str) -> Member:
+        """Whose access token this is; BadToken if it is nobody's, has expired or its session has ended."""
+        claims = self._tokens.read(token, self._now_ms() / 1000)
+        record = self.records.get(claims.subscriber) or await self.at_home(claims.subscriber)
+        if record is None or claims.session not in record.sessions:
+            raise BadToken("the session has ended: log in")
+        return Member(record, claims)
+
+    async def end(self, name: str, sids: Sequence[str]) -> None:
+        """End sessions: their tokens are not accepted any more."""
+        await self.change(*(EndSession(name, sid) for sid in sids))
+        if self.comings is not None:
+            for sid in sids:
+                self.comings.ended(name, sid)
+
+    async def at_home(self, name: str) -> Record | None:
+        """A subscriber, brought here if it is at home elsewhere; None if there is none of that name."""
+        record = self.records.get(name)
+        if record is None and self.home is not None and (found := await self.home.take(name)) is not None:
+            await self.adopt([found])
+            record = self.records.get(name)
+        return record
+
+    async def change(self, *changes: Change) -> None:
+        """Make changes, durably; the coordinator hears of them later."""
+        await self._journal.write(*changes)
+        for change in changes:
+            apply(self.records, change)
+        if self.home is not None:
+            self.home.changed()
+
+    async def adopt(self, records: Sequence[Record]) -> None:
+        """Subscribers are at home here from now on."""
+        new = [record for record in records if record.name not in self.records]
+        if new:
+            await self._journal.write(*(Adopt(record) for record in new))
+        for record in new:
+            if self.records.setdefault(record.name, record) is record and self.comings is not None:
+                self.comings.came(record)
+
+    async def forget(self, names: Sequence[str]) -> None:
+        """Subscribers are at home elsewhere."""
+        gone = [self.records.pop(name) for name in names if name in self.records]
+        if gone:
+            await self._journal.write(*(Forget(record.name) for record in gone))
+        if self.comings is not None:
+            for record in gone:
+                self.comings.went(record)
+
+    async def only(self, names: Sequence[str]) -> None:
+        """Nobody but these is at home here."""
+        here = set(names)
+        await self.forget([name for name in self.records if name not in here])
+        missing = [name for name in names if name not in self.records]
+        if missing and self.home is not None:
+            await self.adopt(list((await self.home.lookup(missing)).values()))
+
+    def _making_room(self, record: Record, now: int) -> list[EndSession]:
+        over = [sid for sid, session in record.sessions.items() if session.expires <= now]
+        left = [sid for sid in record.sessions if sid not in over]
+        if len(left) >= MOST_SESSIONS:
+            over.append(min(left, key=lambda sid: record.sessions[sid].expires))
+        return [EndSession(record.name, sid) for sid in over]
+
+    def _pair(self, name: str, sid: str) -> Pair:
+        session = self.records[name].sessions[sid]
+        now_s = self._now_ms() // 1000
+        access = self._tokens.access(name, sid, session.allow, now_s)
+        return Pair(access, self._tokens.refresh(name, sid, session, now_s), ACCESS_S, name)
