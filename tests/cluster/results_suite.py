@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 import pyarrow as pa
@@ -137,6 +138,39 @@ class ResultsSuite:
         with pytest.raises(NotFound, match="no broker 'nobody'"):
             store.subscribe("nobody", "alerts", {(1,): 1})
         assert list(store.subscriptions()) == []
+
+    def test_subscriptions_to_several_channels_are_taken_all_or_none(self, store: Results) -> None:
+        with pytest.raises(NotFound, match="no channel 'nothing'"):
+            store.subscribe_all("north", {"alerts": {(1,): 1}, "nothing": {(1,): 1}})
+        assert list(store.subscriptions()) == list(store.active_streams("alerts")) == []
+        made = store.subscribe_all("north", {"news": {("b",): 1, ("a",): 2}, "alerts": {("b",): 3}})
+        assert [(one.channel, one.values, one.frontends) for one in made] == [
+            ("news", ("b",), 1),
+            ("news", ("a",), 2),
+            ("alerts", ("b",), 3),
+        ]
+        assert len({one.stream for one in made}) == 3
+        assert sorted(store.subscriptions(), key=lambda one: one.frontends) == made
+        assert (store.count_subscriptions("news"), store.count_subscriptions("alerts")) == ((2, 2), (1, 1))
+        assert store.subscribe_all("north", {}) == []
+
+    def test_a_dismissed_broker_and_a_forgotten_channel_leave_no_subscription_behind(self, store: Results) -> None:
+        """Whether they go before somebody subscribes, afterwards, or at the same time."""
+
+        def subscribe(number: int) -> None:
+            for value in range(20):
+                with suppress(NotFound):
+                    store.subscribe_all("south", {"alerts": {(number, value): 1}, "news": {(number, value): 1}})
+
+        threads = [threading.Thread(target=subscribe, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        store.dismiss("south")
+        store.forget("news")
+        for thread in threads:
+            thread.join()
+        assert list(store.subscriptions("south")) == list(store.subscriptions(channel="news")) == []
+        assert list(store.active_streams("news")) == []
 
     def test_thousands_of_subscriptions_come_in_one_call(self, store: Results) -> None:
         made = store.subscribe("north", "alerts", {(f"value {number}",): 1 for number in range(25_000)})

@@ -18,13 +18,15 @@ from newsstand.cluster import data_cluster
 from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.body import parse_channel
 from newsstand.cluster.catalog import Conflict
+from newsstand.cluster.channels import parse_values
 from newsstand.cluster.data_cluster import DataCluster
+from newsstand.cluster.facade import Given
 from newsstand.cluster.log import Appended
 from newsstand.cluster.log_files import FileLog
 from newsstand.cluster.results import Gone
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.errors import BadInput, BadQuery, BadValues, Busy, NotFound
-from newsstand.model import Field, Subscription
+from newsstand.model import Channel, Field, Subscription, Values
 
 APP = """
 [datasets.reports]
@@ -244,6 +246,28 @@ def test_subscriptions_are_taken_all_or_none(here: Opened) -> None:
     with pytest.raises(NotFound, match="no channel 'nowhere'"):
         here.cluster.subscribe("north", [("of_kind", {"kind": "good"}, 1), ("nowhere", {}, 1)])
     assert here.cluster.channel_status("of_kind")["subscriptions"] == before
+
+
+def test_values_are_judged_by_the_channel_that_there_is_when_they_are_taken(
+    here: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is dropped and made anew with another parameter, just after a subscription to it was judged."""
+    query = "SELECT r.id FROM reports r WHERE r.{0} = :{0}"
+    here.define("shifting", query=query.format("kind"))
+    here.subscribe("of_kind", "x")
+
+    def judge_and_shift(channel: Channel, given: Given) -> Values:
+        monkeypatch.undo()
+        values = parse_values(channel, given)
+        here.cluster.drop_channel("shifting")
+        here.define("shifting", query=query.format("size"), parameters={"size": "integer"})
+        return values
+
+    monkeypatch.setattr(data_cluster, "parse_values", judge_and_shift)
+    with pytest.raises(BadValues, match="'text' is not an integer"):
+        here.cluster.subscribe("north", [("shifting", ["text"], 1), ("of_kind", ["unheard"], 1)])
+    assert here.cluster.channel_status("shifting")["subscriptions"] == 0
+    here.cluster.drop_channel("shifting")
 
 
 # Stored data

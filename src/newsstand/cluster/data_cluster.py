@@ -259,23 +259,28 @@ class DataCluster:
         return dict(self.notifier.status().get(name, {}))
 
     def subscribe(self, broker: str, wanted: Sequence[Wanted]) -> list[Subscription]:
-        """Add or update subscriptions, those of a channel all or none; they take effect at its next execution."""
+        """Add or update subscriptions, all or none; they take effect at the next executions of their channels."""
         self._require_broker(broker)
-        asked: list[tuple[str, Values]] = []
-        by_channel: dict[str, dict[Values, int]] = {}
-        channels = self.catalog.channels()
-        for name, given, frontends in wanted:
-            channel = channels.get(name) or self.catalog.channel(name)
-            values = parse_values(channel, given)
-            asked.append((name, values))
-            by_channel.setdefault(name, {})[values] = frontends
-        made: dict[tuple[str, Values], Subscription] = {}
+        channels, asked = self._asked(wanted)
         with self._changing:
-            for name, counts in by_channel.items():
-                subscribed = self._results.subscribe(broker, name, counts)
-                made.update({(name, one.values): one for one in subscribed})
-                self._tables.subscribed(channels[name], subscribed)
-        return [made[one] for one in asked]
+            now = self.catalog.channels()
+            if any(name not in now or now[name].parameters != one.parameters for name, one in channels.items()):
+                channels, asked = self._asked(wanted)
+            counts: dict[str, dict[Values, int]] = {name: {} for name in channels}
+            for (name, values), (_, _, frontends) in zip(asked, wanted, strict=True):
+                counts[name][values] = frontends
+            made: dict[str, dict[Values, Subscription]] = {name: {} for name in channels}
+            for one in self._results.subscribe_all(broker, counts):
+                made[one.channel][one.values] = one
+            for name, subscribed in made.items():
+                self._tables.subscribed(channels[name], subscribed.values())
+        return [made[name][values] for name, values in asked]
+
+    def _asked(self, wanted: Sequence[Wanted]) -> tuple[dict[str, Channel], list[tuple[str, Values]]]:
+        """The channels that are wanted, as they are now, and the values that their parameters are given."""
+        known = self.catalog.channels()
+        channels = {name: known.get(name) or self.catalog.channel(name) for name, _, _ in wanted}
+        return channels, [(name, parse_values(channels[name], given)) for name, given, _ in wanted]
 
     def unsubscribe(self, broker: str, ids: Sequence[str]) -> int:
         """Drop a broker's subscriptions; return how many there were."""

@@ -107,9 +107,14 @@ class Results(ABC):
 
     # Streams and subscriptions
 
-    @abstractmethod
     def subscribe(self, broker: str, channel: str, wanted: Mapping[Values, int]) -> list[Subscription]:
-        """Add or update subscriptions (values → how many frontends); hundreds of thousands in one call.
+        """Add or update subscriptions to one channel."""
+        return self.subscribe_all(broker, {channel: wanted})
+
+    @abstractmethod
+    def subscribe_all(self, broker: str, wanted: Mapping[str, Mapping[Values, int]]) -> list[Subscription]:
+        """Add or update subscriptions (channel → values → how many frontends), all or none; hundreds of thousands
+        in one call. They come back in the order in which they were given.
 
         A stream is made when its first subscription comes and kept when its last one goes, so that its numbers are
         never given twice.

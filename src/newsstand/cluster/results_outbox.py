@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from newsstand.cluster.results import Delivery, Moved, WantedPage
-from newsstand.cluster.results_tables import CHUNK, SqlStore, Transaction
+from newsstand.cluster.results_subscriptions import SubscriptionsInSql
+from newsstand.cluster.results_tables import CHUNK
 from newsstand.model import Broker, Subscription
-
-SUBSCRIPTIONS = (
-    "SELECT u.id, u.channel, s.vals, u.broker, u.stream, u.frontends FROM subscriptions u JOIN streams s "
-    "ON s.id = u.stream"
-)
-"""A query of whole subscriptions, to be continued."""
 
 _DELIVERIES = "SELECT id, broker, execution, channel, at_ms, attempts, told_ms FROM deliveries"
 
 
-def subscription_of(row: tuple[Any, ...]) -> Subscription:
-    """The subscription that a row of SUBSCRIPTIONS says."""
-    name, channel, text, broker, stream, frontends = row
-    return Subscription(name, channel, tuple(json.loads(text)), broker, stream, frontends)
-
-
-class OutboxInSql(SqlStore):
+class OutboxInSql(SubscriptionsInSql):
     """Whom to tell of what."""
 
     def register(self, broker: Broker) -> None:
@@ -45,16 +32,10 @@ class OutboxInSql(SqlStore):
 
     def dismiss(self, broker: str) -> list[Subscription]:
         with self._writing() as transaction:
-            transaction.rows(f"SELECT 1 FROM brokers WHERE name = :name{self._lock('brokers')}", name=broker)
+            transaction.rows(f"SELECT 1 FROM brokers WHERE name = :name{self._going('brokers')}", name=broker)
             transaction.run("DELETE FROM deliveries WHERE broker = :name", name=broker)
             dropped = self._drop(transaction, "u.broker = :broker", broker=broker)
             transaction.run("DELETE FROM brokers WHERE name = :name", name=broker)
-        return dropped
-
-    def _drop(self, transaction: Transaction, which: str, **given: object) -> list[Subscription]:
-        query = f"{SUBSCRIPTIONS} WHERE {which} ORDER BY u.id{self._lock('u')}"
-        dropped = [subscription_of(row) for row in transaction.rows(query, **given)]
-        transaction.run(f"DELETE FROM subscriptions AS u WHERE {which}", **given)
         return dropped
 
     def due(self, broker: str, limit: int = 1) -> list[Delivery]:

@@ -1,19 +1,14 @@
-"""Streams, subscriptions, executions and reading, in the SQL that SQLite and PostgreSQL share."""
+"""Channels' positions, executions and reading, in the SQL that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from newsstand.cluster.results import Execution, ExecutionRecord, Gone, Stored
-from newsstand.cluster.results_outbox import SUBSCRIPTIONS, OutboxInSql, subscription_of
+from newsstand.cluster.results_outbox import OutboxInSql
 from newsstand.cluster.results_retention import RetentionInSql
-from newsstand.cluster.results_tables import CHUNK, Staged, Transaction
-from newsstand.errors import NotFound
-from newsstand.model import Page, Result, Subscription, Values, canonical, subscription_id
+from newsstand.cluster.results_tables import Staged, Transaction
+from newsstand.model import Page, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,103 +37,6 @@ class SqlResults(OutboxInSql, RetentionInSql):
     def __init__(self, few: int) -> None:
         self._few = few
 
-    # Streams and subscriptions
-
-    def subscribe(self, broker: str, channel: str, wanted: Mapping[Values, int]) -> list[Subscription]:
-        asked = []
-        made = []
-        for values, frontends in wanted.items():
-            text = canonical(values)
-            digest = blake2b(text.encode(), digest_size=16).hexdigest()
-            made.append(subscription_id(channel, values, broker))
-            asked.append((made[-1], text, digest, frontends))
-        with self._writing() as transaction:
-            for table, name in (("channel", channel), ("broker", broker)):
-                if not transaction.rows(f"SELECT 1 FROM {table}s WHERE name = :name", name=name):
-                    raise NotFound(f"no {table} '{name}' is known; create it before you subscribe")
-            transaction.ask(asked)
-            # In order, so that two calls that make the same streams wait for each other and not both.
-            transaction.run(
-                "INSERT INTO streams (channel, digest, vals) SELECT cast(:channel AS text), digest, vals "
-                "FROM asked WHERE true ORDER BY digest ON CONFLICT (channel, digest) DO NOTHING",
-                channel=channel,
-            )
-            found = "FROM asked a JOIN streams s ON s.channel = :channel AND s.digest = a.digest"
-            transaction.run(
-                "INSERT INTO subscriptions (id, stream, channel, broker, frontends) "
-                f"SELECT a.id, s.id, s.channel, cast(:broker AS text), a.number {found} WHERE true ORDER BY a.id "
-                "ON CONFLICT (id) DO UPDATE SET frontends = excluded.frontends",
-                channel=channel,
-                broker=broker,
-            )
-            streams = dict(transaction.rows(f"SELECT a.id, s.id {found}", channel=channel))
-        return [
-            Subscription(name, channel, values, broker, streams[name], frontends)
-            for name, (values, frontends) in zip(made, wanted.items(), strict=True)
-        ]
-
-    def unsubscribe(self, broker: str, subscriptions: Sequence[str]) -> list[Subscription]:
-        with self._writing() as transaction:
-            transaction.ask((name, None, None, None) for name in dict.fromkeys(subscriptions))
-            return self._drop(transaction, "u.broker = :broker AND u.id IN (SELECT id FROM asked)", broker=broker)
-
-    def subscription(self, subscription: str) -> Subscription | None:
-        with self._reading() as transaction:
-            found = transaction.rows(f"{SUBSCRIPTIONS} WHERE u.id = :id", id=subscription)
-        return subscription_of(found[0]) if found else None
-
-    def subscriptions(
-        self, broker: str | None = None, channel: str | None = None, after: str = "", limit: int | None = None
-    ) -> Iterator[Subscription]:
-        which = "".join(
-            f" AND u.{column} = :{column}" for column, name in (("broker", broker), ("channel", channel)) if name
-        )
-        query = f"{SUBSCRIPTIONS} WHERE u.id > :after{which} ORDER BY u.id LIMIT :limit"
-        while limit is None or limit > 0:
-            size = CHUNK if limit is None else min(CHUNK, limit)
-            with self._reading() as transaction:
-                rows = transaction.rows(query, after=after, broker=broker, channel=channel, limit=size)
-            yield from map(subscription_of, rows)
-            if len(rows) < size:
-                return
-            after = rows[-1][0]
-            limit = None if limit is None else limit - size
-
-    def active_streams(self, channel: str, among: Sequence[int] | None = None) -> Iterator[tuple[int, Values]]:
-        wanted = "s.channel = :channel AND EXISTS (SELECT 1 FROM subscriptions u WHERE u.stream = s.id)"
-        query = f"SELECT s.id, s.vals FROM streams s WHERE {wanted}"
-        if among is not None:
-            each = iter(sorted(set(among)))
-            while chunk := list(islice(each, CHUNK)):
-                with self._reading() as transaction:
-                    transaction.ask((None, None, None, stream) for stream in chunk)
-                    rows = transaction.rows(
-                        f"{query} AND s.id IN (SELECT number FROM asked) ORDER BY s.id", channel=channel
-                    )
-                yield from ((stream, tuple(json.loads(text))) for stream, text in rows)
-            return
-        after = 0
-        while True:
-            with self._reading() as transaction:
-                rows = transaction.rows(
-                    f"{query} AND s.id > :after ORDER BY s.id LIMIT :limit",
-                    channel=channel,
-                    after=after,
-                    limit=CHUNK,
-                )
-            yield from ((stream, tuple(json.loads(text))) for stream, text in rows)
-            if len(rows) < CHUNK:
-                return
-            after = rows[-1][0]
-
-    def count_subscriptions(self, channel: str) -> tuple[int, int]:
-        with self._reading() as transaction:
-            ((subscriptions, streams),) = transaction.rows(
-                "SELECT count(*), count(DISTINCT stream) FROM subscriptions WHERE channel = :channel",
-                channel=channel,
-            )
-        return subscriptions, streams
-
     # Channels' positions and executions
 
     def position(self, channel: str) -> int | None:
@@ -160,15 +58,16 @@ class SqlResults(OutboxInSql, RetentionInSql):
 
     def forget(self, channel: str) -> None:
         with self._writing() as transaction:
-            transaction.rows(f"SELECT 1 FROM channels WHERE name = :name{self._lock('channels')}", name=channel)
+            transaction.rows(f"SELECT 1 FROM channels WHERE name = :name{self._going('channels')}", name=channel)
             transaction.run(
                 "DELETE FROM deliveries WHERE execution IN (SELECT number FROM executions WHERE channel = :name)",
                 name=channel,
             )
-            transaction.run("DELETE FROM subscriptions WHERE channel = :name", name=channel)
-            transaction.run(
-                "DELETE FROM results WHERE stream IN (SELECT id FROM streams WHERE channel = :name)", name=channel
-            )
+            for table in ("subscriptions", "results"):
+                transaction.run(
+                    f"DELETE FROM {table} WHERE stream IN (SELECT id FROM streams WHERE channel = :name)",
+                    name=channel,
+                )
             for table in ("streams", "executions"):
                 transaction.run(f"DELETE FROM {table} WHERE channel = :name", name=channel)
             transaction.run("DELETE FROM channels WHERE name = :name", name=channel)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "text": "text",
+    "bytes": "blob",
     "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "rowid": "INTEGER PRIMARY KEY",
     "keyed": " WITHOUT ROWID",
@@ -45,7 +46,7 @@ PRAGMA foreign_keys = ON;
 PRAGMA busy_timeout = 30000;
 PRAGMA cache_size = -65536;
 PRAGMA temp.cache_size = -65536;
-CREATE TEMPORARY TABLE asked (id text, vals text, digest text, number bigint);
+CREATE TEMPORARY TABLE asked (id text, channel text, vals text, digest blob, number bigint);
 CREATE TEMPORARY TABLE arrived (stream bigint, publication bigint, page_id text, page_size bigint, ordinal bigint,
     payload text)
 """
@@ -68,7 +69,7 @@ class _Statements:
 
     def ask(self, rows: Iterable[tuple[object, ...]]) -> None:
         self._connection.execute("DELETE FROM asked")
-        self._connection.executemany("INSERT INTO asked VALUES (?, ?, ?, ?)", rows)
+        self._connection.executemany("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", rows)
 
 
 class SqliteResults(SqlResults):
@@ -175,6 +176,8 @@ class SqliteResults(SqlResults):
     def _lock(self, table: str) -> str:
         return ""
 
+    _kept = _going = _lock
+
     # Rows from Spark
 
     @contextmanager
@@ -210,7 +213,7 @@ class SqliteResults(SqlResults):
         begins = np.flatnonzero(np.r_[True, stream[1:] != stream[:-1]])
         counts = np.diff(np.r_[begins, len(stream)])
         moved = stream[begins]
-        transaction.ask((None, None, None, one) for one in moved.tolist())
+        transaction.ask((None, None, None, None, one) for one in moved.tolist())
         heads = transaction.rows(
             "SELECT s.head FROM asked a CROSS JOIN streams s ON s.id = a.number WHERE s.channel = :channel "
             "ORDER BY a.rowid",

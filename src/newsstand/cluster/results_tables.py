@@ -25,7 +25,7 @@ from newsstand.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VERSION = 1
+VERSION = 2
 """The version of the tables below; a store of another version is refused."""
 
 CHUNK = 10_000
@@ -40,15 +40,14 @@ CREATE TABLE channels (name {text} PRIMARY KEY, position bigint NOT NULL, at_ms 
     aged bigint NOT NULL DEFAULT 0);
 CREATE TABLE brokers (name {text} PRIMARY KEY, callback {text} NOT NULL, secret {text} NOT NULL,
     away bigint NOT NULL DEFAULT 0);
-CREATE TABLE streams (id {serial}, channel {text} NOT NULL REFERENCES channels (name), digest {text} NOT NULL,
+CREATE TABLE streams (id {serial}, channel {text} NOT NULL, digest {bytes} NOT NULL,
     vals {text} NOT NULL, head bigint NOT NULL DEFAULT 0, floor bigint NOT NULL DEFAULT 0,
     UNIQUE (channel, digest));
 CREATE INDEX streams_of_channel ON streams (channel, id);
-CREATE TABLE subscriptions (id {text} PRIMARY KEY, stream bigint NOT NULL REFERENCES streams (id),
-    channel {text} NOT NULL, broker {text} NOT NULL REFERENCES brokers (name), frontends bigint NOT NULL){keyed};
+CREATE TABLE subscriptions (id {text} PRIMARY KEY, stream bigint NOT NULL, broker {text} NOT NULL,
+    frontends bigint NOT NULL){keyed};
 CREATE INDEX subscriptions_of_stream ON subscriptions (stream, broker);
 CREATE INDEX subscriptions_of_broker ON subscriptions (broker, id);
-CREATE INDEX subscriptions_of_channel ON subscriptions (channel, id, stream);
 CREATE TABLE executions (number {serial}, channel {text} NOT NULL REFERENCES channels (name),
     dataset {text} NOT NULL, begins_after bigint NOT NULL, through bigint NOT NULL, at_ms bigint NOT NULL,
     results bigint NOT NULL, streams bigint NOT NULL, first_row bigint NOT NULL, last_row bigint NOT NULL);
@@ -64,7 +63,9 @@ CREATE INDEX deliveries_told ON deliveries (told_ms) WHERE told_ms IS NOT NULL;
 CREATE INDEX deliveries_of_execution ON deliveries (execution);
 INSERT INTO counters VALUES ('results', 0)"""
 """`streams.floor` is the last position that retention removed; `channels.aged` the last execution that age
-removed. Values are found by a digest because they may be longer than an index takes."""
+removed. Values are found by a digest because they may be longer than an index takes. Streams and subscriptions
+come by the hundred thousand: who adds them keeps their channels and broker from going, once for all of them, and
+no reference is looked up for each."""
 
 
 class Transaction(Protocol):
@@ -80,7 +81,7 @@ class Transaction(Protocol):
         """Execute one statement for each of these."""
 
     def ask(self, rows: Iterable[tuple[object, ...]]) -> None:
-        """Fill the temporary table `asked (id, vals, digest, number)`, which is empty otherwise."""
+        """Fill the temporary table `asked (id, channel, vals, digest, number)`, which is empty otherwise."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,14 @@ class SqlStore(Results):
     @abstractmethod
     def _lock(self, table: str) -> str:
         """What follows a SELECT that keeps others from changing the rows of `table` that it reads."""
+
+    @abstractmethod
+    def _kept(self, table: str) -> str:
+        """What follows a SELECT that keeps the rows of `table` that it reads from going; they may still change."""
+
+    @abstractmethod
+    def _going(self, table: str) -> str:
+        """What follows a SELECT of rows of `table` that are to be dropped: it waits for those who keep them."""
 
     @abstractmethod
     def _staging(self, matched: DataFrame | None, few: bool) -> AbstractContextManager[Staged]:
