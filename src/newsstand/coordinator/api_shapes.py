@@ -1,0 +1,160 @@
+"""The shapes of requests and answers of the coordinator's API, as they are read and as they are described."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
+
+from newsstand.coordinator.coordinator import MOST_TOLD
+from newsstand.coordinator.records import DEFAULT_CAPACITY, KINDS, Name
+
+MOST_NAMES = MOST_TOLD
+"""Names in one lookup."""
+
+BrokerName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,62}$", examples=["north"])]
+Latitude = Annotated[float, msgspec.Meta(ge=-90, le=90)]
+Longitude = Annotated[float, msgspec.Meta(ge=-180, le=180)]
+Node = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+QueryLatitude = Annotated[float | None, Query(ge=-90, le=90, allow_inf_nan=False)]
+QueryLongitude = Annotated[float | None, Query(ge=-180, le=180, allow_inf_nan=False)]
+QueryNode = Annotated[str | None, Query(min_length=1, max_length=64)]
+QueryPolicy = Literal["nearest", "hops", "miles", "random", "least-loaded"] | None
+
+
+class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a broker is, and how many connections it is good for."""
+
+    url: Annotated[str, msgspec.Meta(max_length=2048)]
+    lat: Latitude | None = None
+    lon: Longitude | None = None
+    node: Node | None = None
+    capacity: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = DEFAULT_CAPACITY
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a broker is, and what it has done of what it was told."""
+
+    connections: Count
+    subscribers: Count
+    adopted: list[Name] = []
+    forgot: list[Name] = []
+
+
+class NewSubscriber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subscriber that registered at a broker."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
+    hash: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    broker: Name
+
+
+class Lookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Subscribers that a broker wants to know, or to have."""
+
+    broker: Name
+    names: Annotated[list[Name], msgspec.Meta(max_length=MOST_NAMES)]
+    take: bool = False
+
+
+class RegisteredShape(BaseModel):
+    """What a broker needs to know once it is registered."""
+
+    lease_s: float
+    heartbeat_s: float
+    homes: list[str] = Field(description="the subscribers whose home it is; all others it must forget")
+    state: Literal["up", "draining"]
+
+
+class ToldShape(BaseModel):
+    """What a broker has to do."""
+
+    lease_s: float
+    state: Literal["up", "draining"]
+    adopt: list[str] = Field(description="subscribers whose home it has become")
+    moved: list[str] = Field(description="subscribers whose home it is no longer")
+
+
+class BrokerShape(BaseModel):
+    """A broker as the coordinator knows it."""
+
+    name: str
+    url: str
+    lat: float | None
+    lon: float | None
+    node: str | None
+    capacity: float
+    state: Literal["up", "draining", "dead"]
+    connections: int
+    subscribers: int = Field(description="as the broker told last")
+    homes: int = Field(description="subscribers whose home it is")
+    load: float = Field(description="connections, and those about to come, as a share of the capacity")
+    lease_s: float = Field(description="how long it may yet be silent; 0 if it is dead")
+
+
+class BrokersShape(BaseModel):
+    """All brokers."""
+
+    brokers: list[BrokerShape]
+
+
+class LeftShape(BaseModel):
+    """What became of the subscribers of a broker that left."""
+
+    name: str
+    moved: int
+
+
+class StateShape(BaseModel):
+    """The state of a broker after maintenance was switched on or off, and how many subscribers were moved."""
+
+    state: Literal["up", "draining", "dead"]
+    moved: int
+
+
+class AddressShape(BaseModel):
+    """A broker to go to."""
+
+    name: str
+    url: str
+
+
+class ChosenShape(BaseModel):
+    """The broker for whoever asks; `sticky` if it was its home before."""
+
+    broker: AddressShape
+    sticky: bool
+
+
+class NameShape(BaseModel):
+    """A subscriber that was added."""
+
+    name: str
+
+
+class RecordsShape(BaseModel):
+    """Subscribers by name; those that do not exist are not in it."""
+
+    subscribers: dict[str, dict[str, Any]]
+
+
+class AppliedShape(BaseModel):
+    """What became of changes."""
+
+    applied: int
+    moved: list[str] = Field(description="subscribers whose home is another broker by now")
+
+
+def body_of(*shapes: type[msgspec.Struct], array: bool = False) -> dict[str, Any]:
+    """A body of one of these shapes, or an array of them, for /openapi.json."""
+    described = [msgspec.json.schema(shape)["$defs"][shape.__name__] for shape in shapes]
+    schema: dict[str, Any] = described[0] if len(described) == 1 else {"anyOf": described}
+    if array:
+        schema = {"type": "array", "items": schema}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+CHANGES_BODY = body_of(*KINDS, array=True)

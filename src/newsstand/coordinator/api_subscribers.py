@@ -1,0 +1,77 @@
+"""Routes about subscribers: which broker is whose, who they are, and what is theirs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from newsstand.coordinator.api_brokers import place_of
+from newsstand.coordinator.api_shapes import (
+    ChosenShape,
+    Lookup,
+    NameShape,
+    NewSubscriber,
+    QueryLatitude,
+    QueryLongitude,
+    QueryNode,
+    QueryPolicy,
+    RecordsShape,
+    body_of,
+)
+from newsstand.coordinator.desk import SUBSCRIBER, Desk
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, not_now, problems
+
+MOST_SUBSCRIBER_BYTES = 65_536
+MOST_LOOKUP_BYTES = 2**21
+
+
+def subscriber_routes(desk: Desk) -> APIRouter:
+    """`/broker` and `/subscribers`."""
+    router = APIRouter(tags=["subscribers"])
+    coordinator = desk.coordinator
+
+    @router.get("/broker", responses={200: {"model": ChosenShape}, **problems(401, 422, 503, 507)})
+    async def broker(
+        request: Request,
+        lat: QueryLatitude = None,
+        lon: QueryLongitude = None,
+        node: QueryNode = None,
+        policy: QueryPolicy = None,
+    ) -> Response:
+        """The broker for whoever asks: with a subscriber's token its home, without one what the policy chooses."""
+        name = desk.who(request)
+        chosen = await desk.ask(coordinator.broker_for, name, place_of(lat, lon, node), policy)
+        if chosen is None:
+            raise not_now("no broker is up; try again in a moment")
+        return answer(
+            {"broker": {"name": chosen.broker.name, "url": chosen.broker.url}, "sticky": chosen.sticky},
+            headers={"Cache-Control": "no-store"},
+        )
+
+    @router.post(
+        "/subscribers",
+        status_code=201,
+        responses={201: {"model": NameShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
+        openapi_extra=body_of(NewSubscriber),
+    )
+    async def add_subscriber(request: Request) -> Response:
+        """Add a subscriber, whose home is the broker that tells of it. The same one again is no harm."""
+        desk.admit(request, "broker")
+        told = await desk.read(request, NewSubscriber, MOST_SUBSCRIBER_BYTES)
+        if SUBSCRIBER.fullmatch(told.name) is None:
+            raise Refused(422, "name: 1 to 64 of letters, digits, _ . @ and -")
+        await desk.ask(coordinator.add_subscriber, told.name, told.hash, told.broker)
+        return answer({"name": told.name}, 201)
+
+    @router.post(
+        "/subscribers/lookup",
+        responses={200: {"model": RecordsShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        openapi_extra=body_of(Lookup),
+    )
+    async def lookup(request: Request) -> Response:
+        """The records of subscribers; with `take` the broker that asks becomes their home."""
+        desk.admit(request, "broker")
+        told = await desk.read(request, Lookup, MOST_LOOKUP_BYTES)
+        found = await desk.ask(coordinator.lookup, told.broker, told.names, told.take)
+        return answer({"subscribers": found})
+
+    return router

@@ -1,0 +1,263 @@
+"""The coordinator without sockets and clocks: registrations, leases, homes, moves and maintenance.
+
+Every subscriber has one *home*, the broker that keeps its state. A home that is not up loses its subscribers to
+those that are, by the policy, all in one transaction; while no broker is up, homes stay as they are. Leases are by
+the time that calls bring, `now`, in seconds from anywhere that only rises; everything else is in the store before
+a call returns, so a coordinator that is started again over the same store knows what it knew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from newsstand.coordinator.choosing import WAYS, Surroundings
+from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place, Record
+from newsstand.coordinator.standing import Chosen, Reason, Report, Standing, State, Told
+from newsstand.coordinator.store import Kind, Store
+from newsstand.errors import NotFound
+
+MOST_TOLD = 5_000
+"""Names of each kind in the answer to one heartbeat; the rest waits for the next one."""
+
+FORGOTTEN_AFTER_S = 86_400.0
+"""How long a dead broker that is nobody's home is remembered."""
+
+
+class Coordinator:
+    """The coordinator over a store. Calls are made one after the other; the caller sees to that."""
+
+    def __init__(
+        self,
+        store: Store,
+        around: Surroundings,
+        now: float,
+        *,
+        policy: str = "nearest",
+        lease_s: float = 3.0,
+        moved: Callable[[Reason, int], None] = lambda reason, count: None,
+    ) -> None:
+        self._store = store
+        self._around = around
+        self._policy = policy
+        self.lease_s = lease_s
+        self._tell_moved = moved
+        self._brokers = {one.name: Standing(one, now) for one in store.brokers()}
+        self._orphans: Counter[str] = Counter()
+        """Subscribers whose home is a broker that left while no other was up."""
+        self._ticked = now
+        for home, count in store.count_homes().items():
+            self._count(home, count)
+
+    # Brokers
+
+    def register(self, broker: BrokerRecord, now: float) -> tuple[State, list[str]]:
+        """A broker is there, anew or still: its state, and the subscribers whose home it is, all of them."""
+        known = self._brokers.get(broker.name)
+        draining = known is not None and known.record.draining
+        record = replace(broker, draining=draining, dead=False)
+        if known is None or known.record != record:
+            self._store.keep_broker(record)
+        if known is None:
+            known = self._brokers[broker.name] = Standing(record, now, homes=self._orphans.pop(broker.name, 0))
+        known.record, known.heard = record, now
+        self._settle()
+        return known.state, self._store.homes(broker.name)
+
+    def heartbeat(self, name: str, report: Report, now: float) -> Told:
+        """A broker is alive: what it has to do, until it confirms; NotFound if it has to register first."""
+        broker = self._alive(name)
+        broker.heard = now
+        broker.connections, broker.subscribers = report.connections, report.subscribers
+        broker.coming //= 2
+        self._confirm(broker, "adopt", report.adopted)
+        self._confirm(broker, "moved", report.forgot)
+        return Told(broker.state, self._tell(broker, "adopt"), self._tell(broker, "moved"))
+
+    def leave(self, name: str) -> int:
+        """A broker goes for good; how many subscribers were moved."""
+        broker = self._known(name)
+        self._store.drop_broker(name)
+        del self._brokers[name]
+        self._count(name, broker.homes)
+        return self._settle({name: "left"}, {name: broker.place})
+
+    def drain(self, name: str) -> tuple[State, int]:
+        """A broker gets no new subscribers, and those it has are moved; its state, and how many were moved."""
+        return self._set_draining(name, True)
+
+    def resume(self, name: str) -> tuple[State, int]:
+        """The end of `drain`: the broker gets subscribers again."""
+        return self._set_draining(name, False)
+
+    def brokers(self) -> list[Standing]:
+        """Every broker that is known, by name."""
+        return [self._brokers[name] for name in sorted(self._brokers)]
+
+    def tick(self, now: float) -> int:
+        """Notice who is dead, and move subscribers off homes that are not up; how many were moved.
+
+        To be called several times in a lease. If it was not, it is the coordinator that was away, and could hear
+        nobody: then everybody gets one lease more.
+        """
+        was_away = now - self._ticked > self.lease_s / 2
+        self._ticked = now
+        for broker in list(self._brokers.values()):
+            if broker.record.dead:
+                if not broker.homes and now - broker.heard > FORGOTTEN_AFTER_S:
+                    self._store.drop_broker(broker.name)
+                    del self._brokers[broker.name]
+            elif was_away:
+                broker.heard = now
+            elif now - broker.heard > self.lease_s:
+                record = replace(broker.record, dead=True)
+                self._store.keep_broker(record)
+                self._brokers[broker.name] = Standing(record, now, homes=broker.homes)
+        return self._settle()
+
+    @property
+    def homeless(self) -> int:
+        """Subscribers whose home is not up, because no broker is."""
+        return self._orphans.total() + sum(one.homes for one in self._brokers.values() if one.state != "up")
+
+    @property
+    def subscribers(self) -> int:
+        """All subscribers."""
+        return self._orphans.total() + sum(one.homes for one in self._brokers.values())
+
+    # Subscribers
+
+    def broker_for(self, subscriber: str | None, place: Place, policy: str | None = None) -> Chosen | None:
+        """The home of a subscriber, if it is up, and else the broker that the policy chooses and that becomes it.
+
+        Somebody who is not known gets what the policy chooses; nobody gets anything while no broker is up.
+        """
+        found = self._store.home(subscriber) if subscriber is not None else None
+        if subscriber is not None and found is not None:
+            if place.known and place != found[1]:
+                self._store.keep_place(subscriber, place)
+            home = self._brokers.get(found[0])
+            if home is not None and home.state == "up":
+                return Chosen(home.record, True)
+            place = place if place.known else self._place(found[1], home)
+        up = self._up()
+        if not up:
+            return None
+        chosen = self._choose(up, place, policy)
+        chosen.coming += 1
+        if subscriber is not None and found is not None:
+            self._move([Move(subscriber, found[0], chosen.name)], "asked")
+        return Chosen(chosen.record, False)
+
+    def add_subscriber(self, name: str, hash_: str, broker: str) -> None:
+        """A new subscriber, at home where it registered; raises Taken."""
+        self._known(broker)
+        if self._store.add_subscriber(name, hash_, broker):
+            self._count(broker, 1)
+
+    def lookup(self, broker: str, names: Collection[str], take: bool) -> dict[str, Record]:
+        """The records of subscribers, those that exist; with `take` their home becomes the broker that asks.
+
+        A broker that drains takes nobody.
+        """
+        if take and self._alive(broker).state == "up":
+            homes = self._store.homes_of(names)
+            moves = [Move(name, home, broker) for name, home in homes.items() if home != broker]
+            self._move(moves, "took", takes=True)
+        else:
+            self._known(broker)
+        return self._store.records(names, broker)
+
+    def change(self, broker: str, changes: Sequence[Change]) -> Applied:
+        """Changes that a broker tells of its subscribers; see `Store.apply`."""
+        self._known(broker)
+        return self._store.apply(broker, changes)
+
+    # Homes
+
+    def _settle(
+        self, reasons: Mapping[str, Reason] | None = None, places: Mapping[str, Place] | None = None
+    ) -> int:
+        """Move every subscriber whose home is not up, if any broker is; how many."""
+        up = self._up()
+        if not up:
+            return 0
+        count = 0
+        homes = [name for name, one in self._brokers.items() if one.state != "up" and one.homes]
+        for home in [*homes, *self._orphans]:
+            broker = self._brokers.get(home)
+            near = (places or {}).get(home, NOWHERE) if broker is None else broker.place
+            moves = []
+            for name, place in self._store.places(home):
+                chosen = self._choose(up, place if place.known else near)
+                chosen.coming += 1
+                moves.append(Move(name, home, chosen.name))
+            reason: Reason = "draining" if broker is not None and broker.state == "draining" else "dead"
+            self._move(moves, (reasons or {}).get(home, reason))
+            count += len(moves)
+        return count
+
+    def _move(self, moves: Sequence[Move], reason: Reason, takes: bool = False) -> None:
+        if not moves:
+            return
+        alive = {name for name, one in self._brokers.items() if one.state != "dead"}
+        self._store.move(moves, alive, takes)
+        for home, count in Counter(move.old for move in moves).items():
+            self._count(home, -count)
+        for home, count in Counter(move.new for move in moves).items():
+            self._count(home, count)
+        self._tell_moved(reason, len(moves))
+
+    def _count(self, home: str, more: int) -> None:
+        if home in self._brokers:
+            self._brokers[home].homes += more
+        else:
+            self._orphans[home] += more
+            self._orphans += Counter()  # without those that are zero
+
+    def _up(self) -> list[Standing]:
+        return [one for one in self._brokers.values() if one.state == "up"]
+
+    def _choose(self, up: Sequence[Standing], place: Place, policy: str | None = None) -> Standing:
+        chosen = WAYS[policy or self._policy](up, place, self._around)
+        return self._brokers[chosen.name]
+
+    def _place(self, asked: Place, home: Standing | None) -> Place:
+        return asked if asked.known or home is None else home.place
+
+    # Handovers
+
+    def _tell(self, broker: Standing, kind: Kind) -> list[str]:
+        told = self._store.handovers(broker.name, kind, MOST_TOLD)
+        broker.told[kind] = told
+        return list(told)
+
+    def _confirm(self, broker: Standing, kind: Kind, names: Sequence[str]) -> None:
+        told = broker.told[kind]
+        if confirmed := {name: told[name] for name in names if name in told}:
+            self._store.confirm(broker.name, kind, confirmed)
+
+    # Brokers by name
+
+    def _known(self, name: str) -> Standing:
+        if name not in self._brokers:
+            raise NotFound(f"no broker '{name}' is registered")
+        return self._brokers[name]
+
+    def _alive(self, name: str) -> Standing:
+        broker = self._known(name)
+        if broker.state == "dead":
+            raise NotFound(
+                f"broker '{name}' was not heard of for {self.lease_s:g} s and counts as dead: register again"
+            )
+        return broker
+
+    def _set_draining(self, name: str, draining: bool) -> tuple[State, int]:
+        broker = self._known(name)
+        record = replace(broker.record, draining=draining)
+        if record != broker.record:
+            self._store.keep_broker(record)
+            broker.record = record
+        moved = self._settle()
+        return broker.state, moved

@@ -1,0 +1,124 @@
+"""What all routes of the coordinator's API share: who asks, how a body is read, how the coordinator is called."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, ParamSpec, TypeVar
+
+import anyio.to_thread
+import jwt
+from fastapi import Request
+
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.metrics import Metrics
+from newsstand.serving.bodies import Bodies
+from newsstand.serving.refusals import Refused, bearer, decoded, unauthorized
+from newsstand.signing import key
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Role = Literal["broker", "admin"]
+
+SUBSCRIBER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+"""The names that subscribers may have."""
+
+
+class Keys:
+    """Who somebody is, by the bearer token; all tokens come from the platform's one secret."""
+
+    def __init__(self, secret: str) -> None:
+        self._bearers: dict[Role, bytes] = {
+            "broker": key(secret, "brokers").encode(),
+            "admin": key(secret, "admin").encode(),
+        }
+        self._subscribers = key(secret, "subscribers")
+
+    def role(self, token: str) -> Role | None:
+        """Whose token it is, if it is not a subscriber's."""
+        presented = token.encode("utf-8", "replace")
+        found: Role | None = None
+        for role, known in self._bearers.items():  # all of them, so that the time tells nothing
+            if hmac.compare_digest(presented, known):
+                found = role
+        return found
+
+    def subscriber(self, token: str) -> str | None:
+        """The name in a subscriber's token. It may have expired: it says who asks, and opens nothing."""
+        try:
+            claims = jwt.decode(
+                token,
+                self._subscribers,
+                algorithms=["HS256"],
+                issuer="newsstand",
+                options={
+                    "require": ["sub", "iss"],
+                    "verify_exp": False,
+                    "verify_iat": False,
+                    "verify_nbf": False,
+                    "verify_aud": False,
+                },
+            )
+        except jwt.InvalidTokenError:
+            return None
+        name = claims["sub"]
+        return name if SUBSCRIBER.fullmatch(name) else None
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where requests come to: the coordinator, who may ask, and the clock."""
+
+    coordinator: Coordinator
+    keys: Keys
+    metrics: Metrics
+    clock: Callable[[], float]
+    check: Callable[[], None]
+    """Raises if the store does not answer."""
+    open_metrics: bool = False
+    bodies: Bodies = field(default_factory=Bodies)
+    one_by_one: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """The coordinator's calls are made one after the other, in the order in which they come."""
+    checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+
+    def admit(self, request: Request, *roles: Role) -> None:
+        """Refuse whoever is not one of these."""
+        token = bearer(request)
+        role = self.keys.role(token) if token else None
+        if role is None:
+            name = self.keys.subscriber(token) if token else None
+            if name is None:
+                said = "is not known" if token else "is missing"
+                raise unauthorized(f"the token {said}: send the header 'Authorization: Bearer TOKEN'")
+            request.state.token = name
+            raise Refused(403, f"this is not for subscribers, but for the token of: {' or '.join(roles)}")
+        request.state.token = role
+        if role not in roles:
+            raise Refused(403, f"this is not for the token of {role}, but for that of: {' or '.join(roles)}")
+
+    def who(self, request: Request) -> str | None:
+        """The subscriber that asks; None if it is anybody else."""
+        token = bearer(request)
+        if not token:
+            return None
+        if (role := self.keys.role(token)) is not None:
+            request.state.token = role
+            return None
+        name = self.keys.subscriber(token)
+        if name is None:
+            raise unauthorized("the token is none of this platform: send a subscriber's token, or none")
+        request.state.token = name
+        return name
+
+    async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the coordinator, which waits for the disk, in a thread."""
+        call = functools.partial(function, *args, **kwargs)
+        return await anyio.to_thread.run_sync(call, limiter=self.one_by_one)
+
+    async def read(self, request: Request, shape: type[T], limit: int) -> T:
+        """The JSON body of a request, of a given shape."""
+        async with self.bodies.read(request, limit) as body:
+            return decoded(body, shape)

@@ -1,0 +1,62 @@
+"""What Prometheus is told of a coordinator. Labels are states, reasons and routes, never names."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.standing import Reason
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
+_STATES = ("up", "draining", "dead")
+_REASONS: tuple[Reason, ...] = ("dead", "draining", "left", "took", "asked")
+
+
+class Metrics:
+    """The counters of one coordinator."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._brokers = Gauge(
+            "newsstand_coordinator_brokers", "Brokers that are known.", ["state"], registry=registry
+        )
+        self._connections = Gauge(
+            "newsstand_coordinator_connections", "Connections that live brokers tell of.", registry=registry
+        )
+        self._subscribers = Gauge("newsstand_coordinator_subscribers", "Subscribers.", registry=registry)
+        self._homeless = Gauge(
+            "newsstand_coordinator_homeless", "Subscribers whose home is not up.", registry=registry
+        )
+        self._moves = Counter(
+            "newsstand_coordinator_moves", "Subscribers that got a new home.", ["reason"], registry=registry
+        )
+        for reason in _REASONS:
+            self._moves.labels(reason)
+        self._requests = Histogram(
+            "newsstand_http_request_seconds",
+            "Requests by route.",
+            ["method", "route", "status"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def moved(self, reason: Reason, count: int) -> None:
+        """Subscribers got a new home."""
+        self._moves.labels(reason).inc(count)
+
+    def requested(self, method: str, route: str | None, status: int, seconds: float) -> None:
+        """A request was answered; `route` is the template of its path, None if no route fits."""
+        known = method if method in _METHODS else "other"
+        self._requests.labels(known, route or "none", str(status)).observe(seconds)
+
+    def text(self, coordinator: Coordinator) -> bytes:
+        """All metrics, as Prometheus reads them."""
+        brokers = coordinator.brokers()
+        for state in _STATES:
+            self._brokers.labels(state).set(sum(one.state == state for one in brokers))
+        self._connections.set(sum(one.connections for one in brokers))
+        self._subscribers.set(coordinator.subscribers)
+        self._homeless.set(coordinator.homeless)
+        return generate_latest(self.registry)

@@ -1,0 +1,116 @@
+"""What the coordinator keeps: brokers, subscribers and the changes to them that brokers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+Scalar = str | int | float | bool | None
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Channel = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Expiry = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | Annotated[float, msgspec.Meta(ge=0)]
+
+DEFAULT_CAPACITY = 10_000
+"""Connections that a broker is taken to be good for if it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody is: on the globe, in the network, both or neither."""
+
+    lat: float | None = None
+    lon: float | None = None
+    node: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of it."""
+        return self.lat is not None or self.node is not None
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """A broker as it registered, and what became of it."""
+
+    name: str
+    url: str
+    place: Place = NOWHERE
+    capacity: float = DEFAULT_CAPACITY
+    draining: bool = False
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A subscriber that gets a new home."""
+
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What became of some changes: how many were applied, and whose were not, because their home is elsewhere."""
+
+    applied: int
+    moved: list[str] = field(default_factory=list)
+
+
+Record = Mapping[str, object]
+"""A subscriber as brokers are told of it: `name`, `hash`, `sessions` by id, `subscriptions` by id."""
+
+
+class _Change(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="op"):
+    name: Name
+
+
+class SessionChanged(_Change, frozen=True, gc=False, tag="session"):
+    """A session that is new, or has another refresh token than before."""
+
+    sid: Id
+    generation: Position
+    expires: Expiry
+    allow: list[dict[str, object]] | None = None
+
+
+class SessionEnded(_Change, frozen=True, gc=False, tag="end"):
+    """A session is over."""
+
+    sid: Id
+
+
+class Subscribed(_Change, frozen=True, gc=False, tag="subscribe"):
+    """A subscription that is new."""
+
+    id: Id
+    channel: Channel
+    values: list[Scalar]
+    acked: Position
+
+
+class Unsubscribed(_Change, frozen=True, gc=False, tag="unsubscribe"):
+    """A subscription is over."""
+
+    id: Id
+
+
+class Acknowledged(_Change, frozen=True, gc=False, tag="ack"):
+    """A subscriber has confirmed the results of a subscription, up to a position."""
+
+    id: Id
+    position: Position
+
+
+Change = SessionChanged | SessionEnded | Subscribed | Unsubscribed | Acknowledged
+KINDS: tuple[type[_Change], ...] = (SessionChanged, SessionEnded, Subscribed, Unsubscribed, Acknowledged)
+"""Every kind of change."""

@@ -1,0 +1,73 @@
+"""How a broker stands with the coordinator, and what the two tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from newsstand.coordinator.records import BrokerRecord, Place
+from newsstand.coordinator.store import Kind
+
+State = Literal["up", "draining", "dead"]
+Reason = Literal["dead", "draining", "left", "took", "asked"]
+"""Why a subscriber got a new home."""
+
+
+@dataclass
+class Standing:
+    """A broker that is known, and what it told of itself. It is a candidate of `choosing`."""
+
+    record: BrokerRecord
+    heard: float
+    homes: int = 0
+    connections: int = 0
+    subscribers: int = 0
+    coming: int = 0
+    """Those sent to it of late, who may not be among its connections yet: half of them fewer at each heartbeat."""
+    told: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"adopt": {}, "moved": {}})
+    """What it has been told since the coordinator began: names with the serial numbers of their handovers."""
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def place(self) -> Place:
+        return self.record.place
+
+    @property
+    def state(self) -> State:
+        return "dead" if self.record.dead else "draining" if self.record.draining else "up"
+
+    @property
+    def load(self) -> tuple[float, float]:
+        capacity = self.record.capacity
+        return ((self.connections + self.coming) / capacity, self.homes / capacity)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a broker tells with a heartbeat."""
+
+    connections: int
+    subscribers: int
+    adopted: Sequence[str] = ()
+    forgot: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a broker is told with the answer to a heartbeat."""
+
+    state: State
+    adopt: list[str]
+    moved: list[str]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The broker for a subscriber; `sticky` if it was its home before."""
+
+    broker: BrokerRecord
+    sticky: bool

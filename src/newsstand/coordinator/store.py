@@ -1,0 +1,98 @@
+"""The contract of the coordinator's durable store.
+
+When a method that changes something returns, the change is on the disk, whole; when it raises, nothing is changed.
+Brokers are told of moves by *handovers*: for each broker the names that it has to `adopt` and those that have
+`moved` away from it, kept until the broker confirms them. Each has a serial number, so that the confirmation of an
+earlier handover of the same name confirms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Protocol
+
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record
+from newsstand.errors import NewsstandError
+
+Kind = Literal["adopt", "moved"]
+
+
+class Taken(NewsstandError):
+    """A subscriber of that name exists."""
+
+
+class Store(Protocol):
+    """Brokers, subscribers, their homes, and handovers."""
+
+    def brokers(self) -> list[BrokerRecord]:
+        """Every broker that is known."""
+        ...
+
+    def keep_broker(self, broker: BrokerRecord) -> None:
+        """Add a broker, or replace what is known of it. A dead one need not be told who has moved."""
+        ...
+
+    def drop_broker(self, name: str) -> None:
+        """Forget a broker; the homes of its subscribers stay until they are moved."""
+        ...
+
+    def count_homes(self) -> dict[str, int]:
+        """How many subscribers have their home at each broker that has any."""
+        ...
+
+    def homes(self, broker: str) -> list[str]:
+        """The names of the subscribers whose home a broker is, in order."""
+        ...
+
+    def places(self, broker: str) -> list[tuple[str, Place]]:
+        """The same with the places that they asked from last, in order."""
+        ...
+
+    def home(self, subscriber: str) -> tuple[str, Place] | None:
+        """The home of a subscriber and the place that it asked from last; None if nobody has that name."""
+        ...
+
+    def homes_of(self, names: Collection[str]) -> dict[str, str]:
+        """The home of each of some subscribers, those that exist."""
+        ...
+
+    def keep_place(self, subscriber: str, place: Place) -> None:
+        """Remember where a subscriber asked from."""
+        ...
+
+    def add_subscriber(self, name: str, hash_: str, home: str) -> bool:
+        """Add a subscriber; whether it was added now. The same one again is no harm; raise Taken for another."""
+        ...
+
+    def records(self, names: Collection[str], reader: str) -> dict[str, Record]:
+        """Subscribers as brokers are told of them, those that exist; `reader` has read what it is to adopt."""
+        ...
+
+    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> None:
+        """Give subscribers new homes. Old homes in `told` are told; new ones are, unless the new one `takes`."""
+        ...
+
+    def handovers(self, broker: str, kind: Kind, most: int) -> dict[str, int]:
+        """What a broker is to be told, oldest first: names with serial numbers."""
+        ...
+
+    def confirm(self, broker: str, kind: Kind, serials: Mapping[str, int]) -> None:
+        """A broker has done what it was told; where the serial number is another one by now, it has not."""
+        ...
+
+    def apply(self, broker: str, changes: Sequence[Change]) -> Applied:
+        """Apply a broker's changes to its subscribers, in order.
+
+        A subscriber that has left the broker is still its own until the new home has read the record, so that
+        what happened just before the move is not lost. Acknowledgements never go back, so they are right whoever
+        tells them, and are always applied. All else is passed over.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raise if the store does not answer."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is asked of it any more."""
+        ...

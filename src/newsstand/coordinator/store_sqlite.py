@@ -1,0 +1,244 @@
+"""The coordinator's store in one SQLite file: write-ahead log, every commit synced, one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record
+from newsstand.coordinator.store import Kind, Taken
+from newsstand.coordinator.subscribers_sql import apply_changes, mark_read, read_homes, read_records, unread
+from newsstand.errors import BadInput, BadOption, NoRoom
+
+VERSION = 1
+_SETTINGS = """
+PRAGMA busy_timeout = 2000;
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA cache_size = -65536;
+"""
+_TABLES = """
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS brokers (name TEXT PRIMARY KEY, url TEXT NOT NULL, lat REAL, lon REAL, node TEXT,
+    capacity REAL NOT NULL, draining INTEGER NOT NULL, dead INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL, home TEXT NOT NULL,
+    lat REAL, lon REAL, node TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_home ON subscribers (home);
+CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires NOT NULL,
+    allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, vals TEXT NOT NULL,
+    acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
+    unread_since TEXT, PRIMARY KEY (broker, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_serial ON handovers (broker, kind, serial);
+PRAGMA user_version = 1;
+COMMIT;
+"""
+# `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
+_ADOPT = """
+INSERT INTO handovers SELECT :new, :name, 'adopt', :serial, coalesce(
+    (SELECT unread_since FROM handovers WHERE broker = :old AND name = :name AND kind = 'adopt'), :old) WHERE true
+ON CONFLICT (broker, name) DO UPDATE
+    SET kind = excluded.kind, serial = excluded.serial, unread_since = excluded.unread_since
+"""
+_MOVED = """
+INSERT INTO handovers VALUES (:old, :name, 'moved', :serial, NULL)
+ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.serial, unread_since = NULL
+"""
+
+
+class SqliteStore:
+    """The store in the file at `path`, which is made if there is none. Methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        try:
+            # Hashes of passwords are in it. SQLite gives its own files beside it the same rights.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.OperationalError) as error:
+            raise BadOption(f"{path}: cannot open the coordinator's store ({error})") from error
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        try:
+            self._connection.executescript(_SETTINGS)
+            ((version,),) = self._connection.execute("PRAGMA user_version")
+            if version > VERSION:
+                raise BadInput(f"{self._path}: was written by a newer version of newsstand")
+            self._connection.executescript(_TABLES)
+        except sqlite3.DatabaseError as error:
+            code = error.sqlite_errorcode & 0xFF
+            if code == sqlite3.SQLITE_BUSY:
+                raise BadInput(f"{self._path}: is used by another coordinator") from error
+            if code == sqlite3.SQLITE_NOTADB:
+                raise BadInput(f"{self._path}: this is no store of a coordinator; name another folder") from error
+            raise
+        ((self._serial,),) = self._connection.execute("SELECT coalesce(max(serial), 0) FROM handovers")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            yield self._connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                # A disk that is full may have rolled back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if self._is_full(error):
+                    raise NoRoom(f"{self._path}: no room left on the disk; nothing was changed") from error
+                raise
+
+    def _is_full(self, error: BaseException) -> bool:
+        if isinstance(error, OSError):
+            return error.errno == errno.ENOSPC
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+    # Brokers
+
+    def brokers(self) -> list[BrokerRecord]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT name, url, lat, lon, node, capacity, draining, dead FROM brokers ORDER BY name"
+            ).fetchall()
+        return [
+            BrokerRecord(name, url, Place(lat, lon, node), capacity, bool(draining), bool(dead))
+            for name, url, lat, lon, node, capacity, draining, dead in rows
+        ]
+
+    def keep_broker(self, broker: BrokerRecord) -> None:
+        place = broker.place
+        with self._writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(broker.name, broker.url, place.lat, place.lon, place.node),
+                    *(broker.capacity, broker.draining, broker.dead),
+                ),
+            )
+            if broker.dead:
+                self._forget_moves(connection, broker.name)
+
+    def drop_broker(self, name: str) -> None:
+        with self._writing() as connection:
+            connection.execute("DELETE FROM brokers WHERE name = ?", (name,))
+            self._forget_moves(connection, name)
+
+    def _forget_moves(self, connection: sqlite3.Connection, broker: str) -> None:
+        """Who is not told any more; what it has to adopt is still unread, and must go on to the next home so."""
+        connection.execute("DELETE FROM handovers WHERE broker = ? AND kind = 'moved'", (broker,))
+
+    # Homes
+
+    def count_homes(self) -> dict[str, int]:
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT home, count(*) FROM subscribers GROUP BY home").fetchall())
+
+    def homes(self, broker: str) -> list[str]:
+        with self._reading() as connection:
+            rows = connection.execute("SELECT name FROM subscribers WHERE home = ? ORDER BY name", (broker,))
+            return [name for (name,) in rows]
+
+    def places(self, broker: str) -> list[tuple[str, Place]]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT name, lat, lon, node FROM subscribers WHERE home = ? ORDER BY name", (broker,)
+            )
+            return [(name, Place(lat, lon, node)) for name, lat, lon, node in rows]
+
+    def home(self, subscriber: str) -> tuple[str, Place] | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT home, lat, lon, node FROM subscribers WHERE name = ?", (subscriber,)
+            ).fetchone()
+        return None if row is None else (row[0], Place(*row[1:]))
+
+    def keep_place(self, subscriber: str, place: Place) -> None:
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE subscribers SET lat = ?, lon = ?, node = ? WHERE name = ?",
+                (place.lat, place.lon, place.node, subscriber),
+            )
+
+    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> None:
+        with self._writing() as connection:
+            self._serial += 1
+            given = [{"name": one.name, "old": one.old, "new": one.new, "serial": self._serial} for one in moves]
+            gone = "DELETE FROM handovers WHERE broker = :{} AND name = :name"
+            connection.executemany(gone.format("new") if takes else _ADOPT, given)
+            connection.executemany(_MOVED, [one for one in given if one["old"] in told])
+            connection.executemany(gone.format("old"), [one for one in given if one["old"] not in told])
+            connection.executemany("UPDATE subscribers SET home = :new WHERE name = :name AND home = :old", given)
+
+    # Handovers
+
+    def handovers(self, broker: str, kind: Kind, most: int) -> dict[str, int]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT name, serial FROM handovers WHERE broker = ? AND kind = ? ORDER BY serial LIMIT ?",
+                (broker, kind, most),
+            )
+            return dict(rows.fetchall())
+
+    def confirm(self, broker: str, kind: Kind, serials: Mapping[str, int]) -> None:
+        with self._writing() as connection:
+            connection.executemany(
+                "DELETE FROM handovers WHERE broker = ? AND kind = ? AND name = ? AND serial = ?",
+                ((broker, kind, name, serial) for name, serial in serials.items()),
+            )
+
+    # Subscribers
+
+    def add_subscriber(self, name: str, hash_: str, home: str) -> bool:
+        with self._writing() as connection:
+            known = connection.execute("SELECT hash FROM subscribers WHERE name = ?", (name,)).fetchone()
+            if known is None:
+                connection.execute(
+                    "INSERT INTO subscribers (name, hash, home) VALUES (?, ?, ?)", (name, hash_, home)
+                )
+            elif known[0] != hash_:
+                raise Taken(f"the name '{name}' is taken")
+        return known is None
+
+    def records(self, names: Collection[str], reader: str) -> dict[str, Record]:
+        with self._reading() as connection:
+            if waiting := unread(connection, names, reader):
+                with self._writing():
+                    mark_read(connection, waiting, reader)
+            return read_records(connection, names)
+
+    def homes_of(self, names: Collection[str]) -> dict[str, str]:
+        with self._reading() as connection:
+            return read_homes(connection, names)
+
+    def apply(self, broker: str, changes: Sequence[Change]) -> Applied:
+        with self._writing() as connection:
+            return apply_changes(connection, broker, changes)
+
+    # Its life
+
+    def check(self) -> None:
+        with self._reading() as connection:
+            connection.execute("SELECT count(*) FROM brokers").fetchone()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()

@@ -1,0 +1,50 @@
+"""Coordinators over a real store, and brokers that play their part against one, as real brokers should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from newsstand.coordinator.choosing import Network, Surroundings
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.records import BrokerRecord, Place
+from newsstand.coordinator.standing import Report
+from newsstand.coordinator.store_sqlite import SqliteStore
+
+SECRET = "a secret of at least thirty-two characters"
+LEASE_S = 3.0
+
+
+def coordinator_over(store: SqliteStore, policy: str = "least-loaded", now: float = 0.0) -> Coordinator:
+    links = [("core", "north"), ("core", "south"), ("south", "harbour")]
+    return Coordinator(store, Surroundings(Random(7), Network(links)), now, policy=policy, lease_s=LEASE_S)
+
+
+@contextmanager
+def coordinating(folder: Path, policy: str = "least-loaded") -> Iterator[tuple[Coordinator, SqliteStore]]:
+    store = SqliteStore(folder / "coordinator.sqlite")
+    try:
+        yield coordinator_over(store, policy), store
+    finally:
+        store.close()
+
+
+def broker(name: str, capacity: float = 100, lat: float | None = None, lon: float | None = None) -> BrokerRecord:
+    return BrokerRecord(name, f"http://{name}:8790", Place(lat, lon, name), capacity)
+
+
+def report(connections: int = 0, adopted: list[str] | None = None, forgot: list[str] | None = None) -> Report:
+    return Report(connections, connections, adopted or [], forgot or [])
+
+
+def live(coordinator: Coordinator, until: float, *alive: str, since: float = 0.0) -> float:
+    """Let time pass in which only some brokers are heard of; return when it is."""
+    now = since
+    while now < until:
+        now = min(until, now + 0.5)
+        for name in alive:
+            coordinator.heartbeat(name, report(), now)
+        coordinator.tick(now)
+    return now
