@@ -1,0 +1,128 @@
+"""What is said over a subscriber's WebSocket: token, pending streams, ready; then acknowledgements and pings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from newsstand.broker.socket_connection import Connection
+from newsstand.broker.socket_frames import MALFORMED, NO_TOKEN, READY, Dismissed, signal_frame
+from newsstand.broker.socket_opening import EXTENSION
+from newsstand.broker.sockets import Hub
+from newsstand.errors import BadInput
+
+PATIENCE_S = 5.0
+"""How long a client may take to send its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Whom a token admits, and until when (Unix milliseconds)."""
+
+    subscriber: str
+    session: str
+    expires_ms: int
+
+
+A = TypeVar("A", bound=Admitted)
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Acknowledged = dict[str, int]
+
+
+class _Token(msgspec.Struct, forbid_unknown_fields=True):
+    token: str
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of an admitted client: one of its fields."""
+
+    ack: dict[str, Position] | msgspec.UnsetType = msgspec.UNSET
+    ping: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+async def serve_socket(
+    websocket: WebSocket,
+    hub: Hub,
+    *,
+    admit: Callable[[str], Awaitable[A]],
+    on_ready: Callable[[A], Iterable[tuple[str, int | None]]],
+    on_ack: Callable[[A, Acknowledged], Awaitable[Acknowledged]],
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Let a client in and give its connection to the hub; returns as soon as the client is settled.
+
+    `admit` says whom a token admits, or raises Dismissed. `on_ready` gives all streams that the subscriber follows
+    with the position of those that have pending results; it is called in the same step as the connection joins the
+    hub, so that no signal falls in between. `on_ack` returns once the acknowledgement is durable; it may raise
+    Dismissed, or BadInput, which closes with 4000.
+    """
+    connection = websocket.scope["extensions"][EXTENSION]
+    assert isinstance(connection, Connection)
+    try:
+        await websocket.accept()
+        admitted = await admit(await _token(websocket, patience_s))
+    except Dismissed as dismissed:
+        connection.close(dismissed.code, dismissed.reason)
+        return
+    except WebSocketDisconnect:
+        return
+    if connection.closing:
+        return
+    hub.join(connection, admitted.subscriber, admitted.session, admitted.expires_ms)
+    pending = []
+    for stream, position in on_ready(admitted):
+        hub.follow(admitted.subscriber, stream)
+        if position is not None:
+            pending.append((stream, position))
+    for stream, position in pending:
+        connection.deliver(stream, signal_frame(stream, position))
+    connection.deliver("", READY)
+    connection.settle(_Conversation(admitted, on_ack))
+
+
+class _Conversation(Generic[A]):
+    """Answers an admitted client's messages."""
+
+    __slots__ = ("_admitted", "_on_ack")
+
+    def __init__(self, admitted: A, on_ack: Callable[[A, Acknowledged], Awaitable[Acknowledged]]) -> None:
+        self._admitted = admitted
+        self._on_ack = on_ack
+
+    async def __call__(self, message: bytes) -> bytes:
+        said = _decoded(message, _Said)
+        if (said.ack is msgspec.UNSET) == (said.ping is msgspec.UNSET):
+            raise Dismissed(MALFORMED, 'a message is {"ack": {…}} or {"ping": …}')
+        if said.ack is msgspec.UNSET:
+            return msgspec.json.encode({"pong": said.ping})
+        try:
+            return msgspec.json.encode({"acked": await self._on_ack(self._admitted, said.ack)})
+        except BadInput as error:
+            raise Dismissed(MALFORMED, str(error)) from error
+
+
+T = TypeVar("T")
+
+
+def _decoded(message: bytes, shape: type[T]) -> T:
+    try:
+        message.decode()  # what is skipped over in JSON is not checked, and goes back in a pong
+        return msgspec.json.decode(message, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Dismissed(MALFORMED, f"malformed message: {error}") from error
+
+
+async def _token(websocket: WebSocket, patience_s: float) -> str:
+    scheme, _, presented = websocket.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and presented.strip():
+        return presented.strip()
+    try:
+        async with asyncio.timeout(patience_s):
+            return _decoded((await websocket.receive_text()).encode(), _Token).token
+    except TimeoutError:
+        raise Dismissed(NO_TOKEN, "the token is missing") from None
