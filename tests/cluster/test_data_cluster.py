@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from webhooks import receiving
 
-from newsstand.cluster import data_cluster
+from newsstand.cluster import publications, subscribers
 from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.body import parse_channel
 from newsstand.cluster.catalog import Conflict
@@ -254,7 +254,7 @@ def test_values_are_judged_by_the_channel_that_there_is_when_they_are_taken(
     """It is dropped and made anew with another parameter, just after a subscription to it was judged."""
     query = "SELECT r.id FROM reports r WHERE r.{0} = :{0}"
     here.define("shifting", query=query.format("kind"))
-    here.subscribe("of_kind", "x")
+    here.subscribe("of_kind", "unshifted")
 
     def judge_and_shift(channel: Channel, given: Given) -> Values:
         monkeypatch.undo()
@@ -263,7 +263,7 @@ def test_values_are_judged_by_the_channel_that_there_is_when_they_are_taken(
         here.define("shifting", query=query.format("size"), parameters={"size": "integer"})
         return values
 
-    monkeypatch.setattr(data_cluster, "parse_values", judge_and_shift)
+    monkeypatch.setattr(subscribers, "parse_values", judge_and_shift)
     with pytest.raises(BadValues, match="'text' is not an integer"):
         here.cluster.subscribe("north", [("shifting", ["text"], 1), ("of_kind", ["unheard"], 1)])
     assert here.cluster.channel_status("shifting")["subscriptions"] == 0
@@ -474,7 +474,7 @@ def test_publishers_wait_when_a_channel_is_too_far_behind(seldom: Opened) -> Non
 
 
 def test_publishers_wait_when_too_much_is_in_flight(here: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_cluster, "MOST_IN_FLIGHT", 50)
+    monkeypatch.setattr(publications, "MOST_IN_FLIGHT", 50)
     here.log.free.clear()
     here.log.entered.clear()
     first = threading.Thread(target=here.publish, args=({"id": "held", "kind": "x" * 100},))

@@ -1,0 +1,111 @@
+"""Datasets and channels: made, changed and dropped while the cluster runs; where they stand, what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from newsstand.cluster.body import parse_body
+from newsstand.cluster.cluster_parts import ClusterParts
+from newsstand.cluster.dry_run import Recorded, dry_run, explanation
+from newsstand.cluster.facade import Facts
+from newsstand.cluster.matching import check_body
+from newsstand.model import Channel, Dataset, Values
+
+
+class Definitions(ClusterParts):
+    """What is matched with what."""
+
+    def datasets(self) -> list[Dataset]:
+        """All datasets by name."""
+        return [one for _, one in sorted(self.catalog.datasets().items())]
+
+    def dataset(self, name: str) -> Dataset:
+        """One dataset; raise NotFound."""
+        return self.catalog.dataset(name)
+
+    def put_dataset(self, dataset: Dataset) -> None:
+        """Add a dataset, or change one; channels that read it see its new fields at their next execution."""
+        with self._changing:
+            self.catalog.put_dataset(dataset)
+            self._tables.forget_dataset(dataset.name)
+            for channel in self.catalog.channels().values():
+                running = self._engine.running(channel.name)
+                if running is not None and dataset.name in running.datasets:
+                    self._run(channel)
+
+    def drop_dataset(self, name: str) -> None:
+        """Drop a dataset that no channel reads. What was published to it stays in the log."""
+        with self._changing:
+            self.catalog.drop_dataset(name)
+            self._doors.pop(name, None)
+            self._tables.forget_dataset(name)
+            self._keyed.forget(name)
+            self.metrics.forget_dataset(name)
+
+    def channels(self) -> list[Channel]:
+        """All channels by name."""
+        return [one for _, one in sorted(self.catalog.channels().items())]
+
+    def channel(self, name: str) -> Channel:
+        """One channel; raise NotFound."""
+        return self.catalog.channel(name)
+
+    def put_channel(self, channel: Channel) -> None:
+        """Add a channel, or change one, if Spark can analyse its query. It begins with what is published next."""
+        with self._changing:
+            datasets = self.catalog.datasets()
+            check_body(self._spark, parse_body(channel, datasets), datasets)
+            self.catalog.put_channel(channel)
+            self._run(channel)
+
+    def drop_channel(self, name: str) -> None:
+        """Drop a channel with its subscriptions and results."""
+        with self._changing:
+            channel = self.catalog.channel(name)
+            self._engine.leave(name)
+            self._tables.forget_channel(name)
+            try:
+                # The catalog last: a channel that is half dropped is still there, and can be dropped again.
+                self._results.forget(name)
+                self.catalog.drop_channel(name)
+            except Exception:
+                self._run(channel)
+                raise
+            self.metrics.forget_channel(name)
+
+    def channel_status(self, name: str) -> Facts:
+        """Where a channel stands."""
+        channel = self.catalog.channel(name)
+        running = self._engine.running(name)
+        position = self._results.position(name) or 0
+        subscriptions, streams = self._results.count_subscriptions(name)
+        failure = running.failure if running else None
+        return {
+            "position": position,
+            "lag": max(0, self._log.head(channel.new) - position),
+            "subscriptions": subscriptions,
+            "streams": streams,
+            "last_seconds": round(running.seconds, 4) if running else None,
+            "failing": failure
+            and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
+        }
+
+    def explain(self, name: str) -> Facts:
+        """What a channel costs, what it shares with others, and what it would make of recent publications."""
+        channel = self.catalog.channel(name)
+        datasets = self.catalog.datasets()
+        subscriptions, streams = self._results.count_subscriptions(name)
+        facts: Facts = {
+            "channel": name,
+            "subscriptions": subscriptions,
+            "streams": streams,
+            "runs_with": self._engine.companions(name),
+            "last_seconds": self.channel_status(name)["last_seconds"],
+        }
+        recorded = Recorded(self._spark, self._log, self._tables.stored, datasets)
+        return facts | explanation(recorded, channel, self._tables.values(channel).frame())
+
+    def try_channel(self, channel: Channel, values: Sequence[Values], after: int, until: int | None) -> Facts:
+        """What a channel would have produced for these values over recorded publications; nothing is stored."""
+        recorded = Recorded(self._spark, self._log, self._tables.stored, self.catalog.datasets())
+        return dry_run(recorded, channel, values, after, until)
