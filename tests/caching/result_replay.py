@@ -7,7 +7,7 @@ others retrieve when they log in, from the cache what is cached and from the dat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from newsstand.caching import Removed, ResultCaches
@@ -59,10 +59,12 @@ class Row(NamedTuple):
 
 
 class Produced:
-    """What one subscription ever produced for somebody: positions from 1, and their bytes."""
+    """What one subscription ever produced for somebody, at positions from 1, and who retrieved how much of it."""
 
     def __init__(self) -> None:
         self.bytes_upto = [0]
+        self.retrieved: dict[int, int] = {}
+        """The position up to which each attached subscriber has everything."""
 
     @property
     def newest(self) -> int:
@@ -112,9 +114,7 @@ class ResultReplay:
         self._put = 0
         self._clock = 0
         self._online: set[int] = set()
-        self._subscriptions: dict[int, dict[int, int]] = {}
-        """The position that each subscriber retrieved last, of each of its subscriptions."""
-        self._attached: dict[int, set[int]] = {}
+        self._subscriptions: dict[int, set[int]] = {}
         self._produced: dict[int, Produced] = {}
 
     def run(self, rows: Iterable[Row]) -> dict[str, Measured]:
@@ -149,9 +149,9 @@ class ResultReplay:
         self.caches.advance(self.end_ms)
         counts = self._counts
         counts["pending_end"] = sum(
-            self._produced[subscription].newest - retrieved
-            for subscriptions in self._subscriptions.values()
-            for subscription, retrieved in subscriptions.items()
+            produced.newest - position
+            for produced in self._produced.values()
+            for position in produced.retrieved.values()
         )
         # What was put entered the integrals with minus its time of entry, what left with plus its time of leaving.
         counts["size_integral"] += self.caches.bytes * self.end_ms
@@ -190,8 +190,8 @@ class ResultReplay:
 
     def _result(self, subscription: int, size: int) -> None:
         self._counts["results"] += 1
-        attached = self._attached.get(subscription)
-        if not attached:
+        produced = self._produced.get(subscription)
+        if produced is None or not produced.retrieved:
             self._counts["orphans"] += 1
             return
         self._counts["vol_bytes"] += size
@@ -199,8 +199,7 @@ class ResultReplay:
         if self.evict == "put":
             self._make_room()
         hits, misses = self._counts["hits"], self._counts["misses"]
-        for subscriber in sorted(attached & self._online):
-            self._retrieve(subscriber, subscription)
+        self._retrieve(subscription, produced.retrieved.keys() & self._online)
         self._counts["hits_push"] += self._counts["hits"] - hits
         self._counts["misses_push"] += self._counts["misses"] - misses
         if self.evict == "after":
@@ -220,20 +219,23 @@ class ResultReplay:
         if self._clock >= self.window_ms:
             self._counts["max_bytes_warm"] = max(self._counts["max_bytes_warm"], self.caches.bytes)
 
-    def _retrieve(self, subscriber: int, subscription: int) -> None:
+    def _retrieve(self, subscription: int, subscribers: Collection[int]) -> None:
+        """Deliver all that is pending; none takes from the cache what another still has to get."""
         produced = self._produced[subscription]
-        after, newest = self._subscriptions[subscriber][subscription], produced.newest
-        if after == newest:
+        newest = produced.newest
+        starts = Counter(map(produced.retrieved.__getitem__, subscribers))
+        if all(after == newest for after in starts):
             return
         held = self.caches.held(subscription)
-        cached_after = newest if held is None else max(after, held[0] - 1)
-        self._counts["hits"] += newest - cached_after
-        self._counts["hit_bytes"] += produced.bytes_between(cached_after, newest)
-        self._counts["misses"] += cached_after - after
-        self._counts["miss_bytes"] += produced.bytes_between(after, cached_after)
-        self._subscriptions[subscriber][subscription] = newest
+        for after, number in starts.items():
+            cached_after = newest if held is None else max(after, held[0] - 1)
+            self._counts["hits"] += number * (newest - cached_after)
+            self._counts["hit_bytes"] += number * produced.bytes_between(cached_after, newest)
+            self._counts["misses"] += number * (cached_after - after)
+            self._counts["miss_bytes"] += number * produced.bytes_between(after, cached_after)
+        produced.retrieved.update(dict.fromkeys(subscribers, newest))
         self.caches.touch(subscription, self._clock)
-        self.caches.acknowledge(subscription, subscriber, newest, self._clock)
+        self.caches.acknowledge_all(subscription, subscribers, newest, self._clock)
 
     def _login(self, subscriber: int) -> None:
         if subscriber in self._online:
@@ -241,7 +243,7 @@ class ResultReplay:
             return
         self._online.add(subscriber)
         for subscription in sorted(self._subscriptions.get(subscriber, ())):
-            self._retrieve(subscriber, subscription)
+            self._retrieve(subscription, (subscriber,))
 
     def _logout(self, subscriber: int) -> None:
         if subscriber in self._online:
@@ -254,16 +256,16 @@ class ResultReplay:
             self._counts["ignored_events"] += 1
             return
         produced = self._produced.setdefault(subscription, Produced())
-        self._subscriptions.setdefault(subscriber, {})[subscription] = produced.newest
-        self._attached.setdefault(subscription, set()).add(subscriber)
+        produced.retrieved[subscriber] = produced.newest
+        self._subscriptions.setdefault(subscriber, set()).add(subscription)
 
     def _unsubscribe(self, subscriber: int, subscription: int) -> None:
         if not self.caches.detach(subscription, subscriber, self._clock):
             self._counts["ignored_events"] += 1
             return
-        retrieved = self._subscriptions[subscriber].pop(subscription)
-        self._attached[subscription].remove(subscriber)
-        self._counts["undelivered"] += self._produced[subscription].newest - retrieved
+        produced = self._produced[subscription]
+        self._counts["undelivered"] += produced.newest - produced.retrieved.pop(subscriber)
+        self._subscriptions[subscriber].remove(subscription)
 
     def _removed(self, gone: Removed[int]) -> None:
         self._counts[f"{gone.reason}_objects"] += 1

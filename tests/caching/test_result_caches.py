@@ -208,13 +208,14 @@ class Model(RuleBasedStateMachine):
         self.leave(name, who, self.position + 9)
         assert self.caches.detach(name, who, self.now) == (self.acked.pop((name, who), None) is not None)
 
-    @rule(name=CACHES, who=PEOPLE, back=st.integers(-1, 3))
-    def acknowledge(self, name: str, who: str, back: int) -> None:
+    @rule(name=CACHES, people=st.sets(PEOPLE), back=st.integers(-1, 3))
+    def acknowledge(self, name: str, people: set[str], back: int) -> None:
         upto = self.position - back
-        if upto > self.acked.get((name, who), upto):
-            self.acked[name, who] = upto
-            self.leave(name, who, upto)
-        self.caches.acknowledge(name, who, upto, self.now)
+        for who in people:
+            if upto > self.acked.get((name, who), upto):
+                self.acked[name, who] = upto
+                self.leave(name, who, upto)
+        self.caches.acknowledge_all(name, people, upto, self.now)
 
     def leave(self, name: str, who: str, upto: int) -> None:
         for (position, _, _), _, waiting in self.cached.get(name, []):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -86,11 +86,19 @@ class ResultCache(Generic[Value]):
         self._count(self.acked.pop(subscriber), self.newest, -1)
         self.lifetime.subscribers -= 1
 
-    def acknowledge(self, subscriber: Subscriber, upto: int) -> None:
-        """Let it wait only for what lies beyond `upto`."""
-        self._count(self.acked[subscriber], upto, -1)
-        self.acked[subscriber] = upto
-        self._foremost = max(self._foremost, upto)
+    def acknowledge(self, subscribers: Iterable[Subscriber], upto: int) -> bool:
+        """Let those who are attached wait only for what lies beyond `upto`; False if none waited for less."""
+        moved: dict[int, int] = {}
+        for subscriber in subscribers:
+            acked = self.acked.get(subscriber, upto)
+            if acked < upto:
+                self.acked[subscriber] = upto
+                moved[acked] = moved.get(acked, 0) + 1
+        for acked, number in moved.items():
+            self._count(acked, upto, -number)
+        if moved and upto > self._foremost:
+            self._foremost = upto
+        return bool(moved)
 
     def waiting_for(self, position: int) -> int:
         """How many have not acknowledged that position."""

@@ -19,7 +19,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, Literal
 
 from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail
@@ -158,9 +158,12 @@ class ResultCaches(Generic[Key, Value]):
 
     def acknowledge(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> None:
         """Note that a subscriber has everything up to a position; what everybody has is consumed and leaves."""
+        self.acknowledge_all(cache, (subscriber,), upto, now)
+
+    def acknowledge_all(self, cache: Key, subscribers: Iterable[Subscriber], upto: int, now: int) -> None:
+        """`acknowledge` for many at once, at the cost of one for all who were at the same position."""
         found = self._caches.get(cache)
-        if found is not None and found.acked.get(subscriber, upto) < upto:
-            found.acknowledge(subscriber, upto)
+        if found is not None and found.acknowledge(subscribers, upto):
             self._sweep(cache, found, now, "consumed")
 
     def acked(self, cache: Key, subscriber: Subscriber) -> int | None:
