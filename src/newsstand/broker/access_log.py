@@ -1,9 +1,9 @@
 """What happened at a broker, in the lab's own tables, so that it can be replayed there.
 
 Folder `access/` of the data folder: `events.csv` (logins, logouts, subscriptions, results: the broker events of
-the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which says
-of each access what it was, whether it was a hit, how many bytes, how long it took. Tables of the lab have numbers in
-place of names; `names.csv` tells which is which. A file that has grown large is set aside.
+the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which
+says of each access what it was, whether it was a hit, how many bytes, how long it took. Tables of the lab have
+numbers in place of names; `names.csv` tells which is which. A file that has grown large is set aside.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Edge:
         self.metrics = metrics
         self.backends = Backends(upstream, register, self._stood)
         self._log = log
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._fetches = Fetches(self._fetch)
         self._channels: dict[str, Channel] = {}
         self._channels_until = 0.0
@@ -87,12 +87,13 @@ class Edge:
         """How far streams have come that are just being opened."""
         self._pulling: dict[str, asyncio.Task[None]] = {}
         self._pulls = asyncio.Semaphore(64)
+        shelf.on_push = lambda *offered: log.offered(now_ms(), *offered)
 
     # Subscribers who come and go.
 
     def came(self, record: Record) -> None:
         """Take up a subscriber's subscriptions where they stand."""
-        now = self._now_ms()
+        now = self.now_ms()
         for key, held in record.subscriptions.items():
             self._follow(record, key, held, head=held.acked, now=now)
 
@@ -144,19 +145,19 @@ class Edge:
             held = member.record.subscriptions[key]
             if self.core.position(member.name, stream) is None:
                 head = max(standing.head, self._early.get(stream, 0))
-                self._follow(member.record, key, held, head=head, now=self._now_ms())
+                self._follow(member.record, key, held, head=head, now=self.now_ms())
         finally:
             self.backends.frontend(stream, channel.name, values, -1)
             if stream in self.core or not self.backends.frontends(stream):
                 self._early.pop(stream, None)
-        self._log.subscribed(self._now_ms(), member.name, stream)
+        self._log.subscribed(self.now_ms(), member.name, stream)
         return self._frontend(key, held), True
 
     async def unsubscribe(self, member: Member, key: str) -> None:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
         held = self._held(member, key)
         await self.members.change(Unsubscribe(member.name, key))
-        self._log.unsubscribed(self._now_ms(), member.name, self._streams[key])
+        self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
         self._unfollow(member.record, key, held)
 
     def subscription(self, member: Member, key: str) -> Frontend:
@@ -185,7 +186,7 @@ class Edge:
         self._held(member, key)
         stream = self._streams[key]
         begun = time.monotonic()
-        now = self._now_ms()
+        now = self.now_ms()
         self.core.results.advance(now)
         reading = self.core.read(member.name, stream, limit=limit, now=now, after=after)
         found = [hit.value for hit in reading.hits]
@@ -222,7 +223,7 @@ class Edge:
         ]
         if moved:
             await self.members.change(*moved)
-        now = self._now_ms()
+        now = self.now_ms()
         for ack in moved:
             if self.core.position(member.name, streams[ack.id]) is not None:
                 self.core.acknowledge(member.name, streams[ack.id], ack.position, now)
@@ -232,7 +233,7 @@ class Edge:
 
     def told(self, told: Told) -> None:
         """Act on a notification of the cluster's."""
-        now = self._now_ms()
+        now = self.now_ms()
         for moved in told.streams:
             stream = moved.subscription
             if stream in self._early:
@@ -248,16 +249,20 @@ class Edge:
         for page in told.pages:
             self.shelf.offered(page.page, page.size, page.subscriptions)
 
+    def page_read(self, page: str, size: int, hit: bool, seconds: float) -> None:
+        """A subscriber has read a page."""
+        self._log.requested(self.now_ms(), page, size, hit, seconds)
+
     def tick(self) -> None:
         """What has to happen as time goes by; to be called a few times a second."""
-        now = self._now_ms()
+        now = self.now_ms()
         self.core.results.advance(now)
         self.hub.sweep(now)
         self._log.flush(now)
 
     def switch(self, policy: str | None, budget: int | None) -> None:
         """Change the policy or the budget of the result caches; nothing is lost."""
-        now = self._now_ms()
+        now = self.now_ms()
         if policy is not None:
             self.core.results.switch(policy, now)
             if self.core.results.policy.keeps:
@@ -270,11 +275,11 @@ class Edge:
         """Stop pulling."""
         for task in list(self._pulling.values()):
             task.cancel()
-        self._log.flush(self._now_ms())
+        self._log.flush(self.now_ms())
 
     def _stood(self, stream: str, standing: Standing) -> None:
         """The cluster says where a stream stands, after a start or a new subscription."""
-        if self.core.told(stream, standing.head, self._now_ms()) is not None:
+        if self.core.told(stream, standing.head, self.now_ms()) is not None:
             self._pull(stream)
 
     def _pull(self, stream: str) -> None:
@@ -285,7 +290,7 @@ class Edge:
     async def _pull_all(self, stream: str) -> None:
         """Pull until nothing is left; a cluster that is away is asked again and again."""
         pause = 0.1
-        while (span := self.core.told(stream, 0, self._now_ms())) is not None:
+        while (span := self.core.told(stream, 0, self.now_ms())) is not None:
             try:
                 async with self._pulls:
                     fetched = await self._fetches.get(stream, span)
@@ -301,8 +306,8 @@ class Edge:
                 pause = 0.1
                 if not fetched:
                     self.core.skip(stream, span.until)
-                self._arrived(stream, fetched, self._now_ms())
-                self._signal(stream, fetched[-1].at_ms if fetched else self._now_ms())
+                self._arrived(stream, fetched, self.now_ms())
+                self._signal(stream, fetched[-1].at_ms if fetched else self.now_ms())
 
     def _arrived(self, stream: str, fetched: list[Fetched], now: int) -> None:
         self.core.results.advance(now)
@@ -311,7 +316,7 @@ class Edge:
         self._log.arrived(now, stream, [len(value) for _, value in values])
 
     def _signal(self, stream: str, produced_ms: int) -> None:
-        now = self._now_ms()
+        now = self.now_ms()
         reached = self.hub.signal(stream, self.core.head(stream), now)
         self.metrics.signalled(reached, max(0, now - produced_ms) / 1000)
 
@@ -347,7 +352,7 @@ class Edge:
         stream = self._streams.pop(key)
         for sid in record.sessions:
             self.hub.unfollow(sid, stream)
-        self.core.unfollow(record.name, stream, self._now_ms())
+        self.core.unfollow(record.name, stream, self.now_ms())
         self.backends.frontend(stream, held.channel, tuple(held.values), -1)
 
     def _held(self, member: Member, key: str) -> Held:

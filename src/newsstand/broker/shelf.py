@@ -2,7 +2,7 @@
 
 The cluster says of each page that was matched how large it is and how many frontends of the broker's want it.
 Pushed *when needed*, the cache is asked with these two numbers first, and the page is fetched only if it would be
-stored. Pushed *always*, the page is fetched in any case and then offered. Readers get pages from here or through here.
+stored. Pushed *always*, the page is fetched in any case and then offered.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class Content:
 
     data: bytes
     type: str
+
+
+class TooLarge(NewsstandError):
+    """A page that is larger than what goes through memory."""
 
 
 @dataclass(slots=True)

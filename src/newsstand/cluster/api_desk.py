@@ -21,6 +21,7 @@ from newsstand.cluster.facade import Cluster, Form
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import BadApp, BadQuery, BadValues, Busy, NewsstandError, NoRoom, NotFound
+from newsstand.serving.refusals import Refused as Refused
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,16 +44,6 @@ FORMS: dict[str, Form] = {
     "application/ndjson": "ndjson",
     "application/jsonl": "ndjson",
 }
-
-
-class Refused(Exception):
-    """A request that is answered with an error: one line, and what else belongs to it."""
-
-    def __init__(self, status: int, error: str, headers: dict[str, str] | None = None, **more: object) -> None:
-        super().__init__(error)
-        self.status = status
-        self.headers = headers
-        self.body = {"error": " ".join(error.split()), **more}
 
 
 def refusal_of(error: NewsstandError | Gone) -> Refused:
@@ -110,6 +101,7 @@ class Desk:
     looking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(16))
     checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     """Threads for health checks, which are answered however busy the rest is."""
+    measuring: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     bodies: dict[int, Budget] = field(default_factory=dict)
 
     def admit(self, request: Request, *needs: tuple[str, str | Whichever | None]) -> Token:

@@ -8,7 +8,6 @@ from pathlib import Path as File
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, form_of
 from newsstand.cluster.api_shapes import (
@@ -23,12 +22,12 @@ from newsstand.cluster.api_shapes import (
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.notification import result_facts
 from newsstand.errors import NotFound
+from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 
 BLOCK = 256 * 1024
 MOST_RESULTS = 10_000
 Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
-_RANGE = re.compile(r"bytes=\s*(\d{0,18})-(\d{0,18})\s*")
 
 
 def publish_routes(desk: Desk) -> APIRouter:
@@ -129,66 +128,15 @@ def page_routes(desk: Desk) -> APIRouter:
             return Response(status_code=307, headers={"Location": stored.url})
         if stored.path is None:
             raise NotFound(f"no page '{page}'")
-        tag = f'"{stored.id}"'
-        headers = {
-            "ETag": tag,
-            "Cache-Control": "private, max-age=31536000, immutable",
-            "Accept-Ranges": "bytes",
-            # A page comes from a publisher: a browser must not take it for something of ours to run.
-            "X-Content-Type-Options": "nosniff",
-            "Content-Security-Policy": "sandbox",
-        }
-        if _names(request.headers.get("if-none-match", ""), tag):
-            return Response(status_code=304, headers=headers)
-        wanted = request.headers.get("range", "")
-        if request.headers.get("if-range", tag) != tag or request.method == "HEAD":
-            wanted = ""
-        part = byte_range(wanted, stored.size)
-        start, end = part or (0, stored.size)
-        status = 206 if part else 200
-        if part and start >= end:
-            raise Refused(
-                416,
-                f"Range '{wanted}': the page has {stored.size} bytes",
-                {"Content-Range": f"bytes */{stored.size}"},
-            )
-        if part:
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{stored.size}"
-        headers["Content-Length"] = str(end - start)
-        if request.method == "HEAD":
-            return Response(status_code=status, headers=headers, media_type=stored.type)
-        return StreamingResponse(_blocks(stored.path, start, end), status, headers, stored.type)
+        path = stored.path
+        whole = Whole(stored.id, stored.size, stored.type)
+        return page_answer(request, whole, lambda start, end: _blocks(path, start, end))
 
-    binary = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
-    responses: Responses = {
-        200: {"description": "The page.", **binary},
-        206: {"description": "A part of it.", **binary},
-        304: {"description": "The caller has it."},
-        307: {"description": "Its origin keeps it, at `Location`."},
-        **problems(*TOKEN, 404, 416),
-    }
+    elsewhere: Responses = {307: {"description": "Its origin keeps it, at `Location`."}}
+    responses = {**PAGE_RESPONSES, **elsewhere, **problems(*TOKEN, 404, 416)}
     router.get("/pages/{page}", response_class=Response, responses=responses)(page)
     router.head("/pages/{page}", include_in_schema=False)(page)
     return router
-
-
-def byte_range(header: str, size: int) -> tuple[int, int] | None:
-    """The bytes start <= i < end that a Range header asks for, which may be none; None if it is not honoured.
-
-    What is not one plain range of bytes is answered with the whole (RFC 9110, section 14.2).
-    """
-    asked = _RANGE.fullmatch(header)
-    if asked is None or asked[1] == asked[2] == "":
-        return None
-    if asked[1] == "":
-        return max(0, size - int(asked[2])), size
-    start, end = int(asked[1]), int(asked[2]) + 1 if asked[2] else size
-    return None if asked[2] and end <= start else (start, min(size, end))
-
-
-def _names(header: str, tag: str) -> bool:
-    """Whether If-None-Match names this tag."""
-    return any(one.strip().removeprefix("W/") in (tag, "*") for one in header.split(","))
 
 
 def _blocks(path: File, start: int, end: int) -> Iterator[bytes]:

@@ -1,0 +1,80 @@
+"""The HTTP API of a broker. Its description is at /openapi.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+
+from fastapi import FastAPI
+from fastapi.params import Depends
+from fastapi.security import HTTPBearer
+from starlette.websockets import WebSocket
+
+from newsstand.broker.accounts import BadToken
+from newsstand.broker.api_accounts import account_routes
+from newsstand.broker.api_cluster import cluster_routes, health_routes, operator_routes
+from newsstand.broker.api_pages import page_routes
+from newsstand.broker.api_subscriptions import subscription_routes
+from newsstand.broker.desk import Desk, refused
+from newsstand.broker.members import Member
+from newsstand.broker.socket_frames import BROKEN, NO_TOKEN, Dismissed
+from newsstand.broker.socket_talk import Admitted, serve_socket
+from newsstand.errors import NewsstandError
+from newsstand.serving.refusals import answer_errors
+from newsstand.serving.request_log import RequestLog
+
+
+@dataclass(frozen=True, slots=True)
+class Guest(Admitted):
+    """A member at the other end of a WebSocket."""
+
+    member: Member
+
+
+def create_api(desk: Desk) -> FastAPI:
+    """The API of a broker, to be served by uvicorn with `SERVER_SETTINGS`."""
+    api = FastAPI(
+        title="Newsstand broker",
+        summary="Subscriptions, results and pages for subscribers.",
+        version=metadata.version("newsstand"),
+        docs_url=None,  # these pages would load scripts from other hosts
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    bearer = Depends(HTTPBearer(auto_error=False))  # for the description only: routes ask for tokens themselves
+    for routes in (account_routes, subscription_routes, page_routes, operator_routes):
+        api.include_router(routes(desk), dependencies=[bearer])
+    api.include_router(cluster_routes(desk))
+    api.include_router(health_routes(desk))
+    _add_notifications(api, desk)
+    answer_errors(api, refused)
+    api.add_middleware(RequestLog, metrics=desk.edge.metrics)
+    return api
+
+
+def _add_notifications(api: FastAPI, desk: Desk) -> None:
+    async def admit(token: str) -> Guest:
+        try:
+            member = await desk.members.admit(token)
+            await desk.edge.channels()  # to know which streams the token may see
+        except BadToken as error:
+            raise Dismissed(NO_TOKEN, str(error)) from None
+        except NewsstandError as error:
+            raise Dismissed(BROKEN, str(error)) from None
+        # Connections belong to the session: each has its own limits, and its own end.
+        session = member.claims.session
+        return Guest(session, session, member.claims.expires_s * 1000, member)
+
+    async def acknowledge(guest: Guest, positions: dict[str, int]) -> dict[str, int]:
+        return await desk.edge.acknowledge(guest.member, positions)
+
+    @api.websocket("/notifications")
+    async def notifications(websocket: WebSocket) -> None:
+        """How far the subscriber's streams have come, as it happens."""
+        await serve_socket(
+            websocket,
+            desk.edge.hub,
+            admit=admit,
+            on_ready=lambda guest: list(desk.edge.streams(guest.member)),
+            on_ack=acknowledge,
+        )

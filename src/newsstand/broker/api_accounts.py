@@ -1,0 +1,75 @@
+"""Routes for who a subscriber is: register, log in, refresh, log out."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from newsstand.broker.accounts import BadToken
+from newsstand.broker.api_shapes import Login, NameShape, PairShape, Refresh, Registration
+from newsstand.broker.desk import Desk
+from newsstand.broker.records import Allowed
+from newsstand.serving.refusals import BODY, Refused, answer, json_body, problems, unauthorized
+
+
+def account_routes(desk: Desk) -> APIRouter:
+    """Everything about names, passwords and sessions."""
+    routes = APIRouter(tags=["accounts"])
+
+    @routes.post(
+        "/subscribers",
+        status_code=201,
+        response_model=NameShape,
+        responses=problems(403, 409, 503, *BODY),
+        openapi_extra=json_body(Registration),
+    )
+    async def register(request: Request) -> Response:
+        """Register as a subscriber."""
+        if not desk.settings.registration:
+            await desk.admin(request)
+        given = await desk.body(request, Registration)
+        await desk.members.register(given.name, given.password)
+        return answer({"name": given.name}, 201)
+
+    @routes.post(
+        "/login",
+        response_model=PairShape,
+        responses=problems(401, 503, *BODY),
+        openapi_extra=json_body(Login),
+    )
+    async def login(request: Request) -> Response:
+        """Begin a session, limited to channels and values if so asked."""
+        given = await desk.body(request, Login)
+        allow = None if given.allow is None else [Allowed(one.channel, one.values) for one in given.allow]
+        return answer(await desk.members.login(given.name, given.password, allow))
+
+    @routes.post(
+        "/refresh",
+        response_model=PairShape,
+        responses=problems(401, 503, *BODY),
+        openapi_extra=json_body(Refresh),
+    )
+    async def refresh(request: Request) -> Response:
+        """New tokens for the session of a refresh token, which is good once."""
+        given = await desk.body(request, Refresh)
+        try:
+            return answer(await desk.members.refresh(given.refresh))
+        except BadToken as error:
+            raise unauthorized(str(error)) from None
+
+    @routes.post("/logout", status_code=204, response_class=Response, responses=problems(401, 503))
+    async def logout(request: Request) -> Response:
+        """End the session of the token: it is not accepted any more."""
+        member = await desk.member(request)
+        await desk.members.end(member.name, [member.claims.session])
+        return Response(status_code=204)
+
+    @routes.delete("/sessions", status_code=204, response_class=Response, responses=problems(401, 403, 503))
+    async def end_sessions(request: Request) -> Response:
+        """End all sessions of the subscriber."""
+        member = await desk.member(request)
+        if member.claims.allow is not None:
+            raise Refused(403, "a token that is limited cannot end other sessions")
+        await desk.members.end(member.name, list(member.record.sessions))
+        return Response(status_code=204)
+
+    return routes

@@ -1,0 +1,120 @@
+"""Routes for channels, subscriptions and their results."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from newsstand.broker.api_shapes import (
+    Acknowledgement,
+    ChannelsShape,
+    DeliveryShape,
+    FrontendShape,
+    FrontendsShape,
+    GoneProblem,
+    NewSubscription,
+    PositionShape,
+)
+from newsstand.broker.desk import Desk
+from newsstand.broker.edge import Delivery
+from newsstand.broker.permits import permits_channel
+from newsstand.serving.refusals import BODY, Responses, answer, json_body, problems
+
+After = Annotated[int | None, Query(ge=0, le=2**63 - 1, description="the acknowledged position if left out")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+_GONE: Responses = {410: {"model": GoneProblem, "description": "Retention has removed what was asked for."}}
+
+
+def subscription_routes(desk: Desk) -> APIRouter:
+    """Everything that a subscriber does with channels."""
+    routes = APIRouter(tags=["subscriptions"])
+    edge = desk.edge
+
+    @routes.get("/channels", response_model=ChannelsShape, responses=problems(401, 503))
+    async def channels(request: Request) -> Response:
+        """The channels that the token may be used for."""
+        member = await desk.member(request)
+        known = await edge.channels()
+        return answer(
+            {
+                "channels": [
+                    {
+                        "name": one.name,
+                        "parameters": {parameter.name: parameter.type for parameter in one.parameters},
+                        "period_s": one.period_s,
+                    }
+                    for one in known.values()
+                    if permits_channel(member.claims.allow, one.name)
+                ]
+            }
+        )
+
+    @routes.post(
+        "/subscriptions",
+        status_code=201,
+        response_model=FrontendShape,
+        responses={200: {"model": FrontendShape}, **problems(401, 404, 503, *BODY)},
+        openapi_extra=json_body(NewSubscription),
+    )
+    async def subscribe(request: Request) -> Response:
+        """Subscribe to a channel with values; 200 if there is such a subscription already."""
+        member = await desk.member(request)
+        given = await desk.body(request, NewSubscription)
+        frontend, new = await edge.subscribe(member, given.channel, given.values, given.since)
+        return answer(frontend, 201 if new else 200)
+
+    @routes.get("/subscriptions", response_model=FrontendsShape, responses=problems(401, 503))
+    async def subscriptions(request: Request) -> Response:
+        """All subscriptions of the subscriber's that the token may see."""
+        member = await desk.member(request)
+        return answer({"subscriptions": edge.subscriptions(member)})
+
+    @routes.get("/subscriptions/{subscription}", response_model=FrontendShape, responses=problems(401, 404, 503))
+    async def subscription(request: Request, subscription: str) -> Response:
+        """One subscription."""
+        member = await desk.member(request)
+        return answer(edge.subscription(member, subscription))
+
+    @routes.delete(
+        "/subscriptions/{subscription}",
+        status_code=204,
+        response_class=Response,
+        responses=problems(401, 404, 503),
+    )
+    async def unsubscribe(request: Request, subscription: str) -> Response:
+        """Drop a subscription, with what is pending."""
+        await edge.unsubscribe(await desk.member(request), subscription)
+        return Response(status_code=204)
+
+    @routes.get(
+        "/subscriptions/{subscription}/results",
+        response_model=DeliveryShape,
+        responses={**_GONE, **problems(401, 404, 422, 503)},
+    )
+    async def results(request: Request, subscription: str, after: After = None, limit: Limit = 100) -> Response:
+        """What is pending, oldest first, from the cache and then from the cluster."""
+        member = await desk.member(request)
+        return Response(
+            _written(await edge.read(member, subscription, after, limit)), 200, None, "application/json"
+        )
+
+    @routes.post(
+        "/subscriptions/{subscription}/ack",
+        response_model=PositionShape,
+        responses=problems(401, 404, 503, 507, *BODY),
+        openapi_extra=json_body(Acknowledgement),
+    )
+    async def acknowledge(request: Request, subscription: str) -> Response:
+        """Acknowledge everything up to a position; durable when it is answered."""
+        member = await desk.member(request)
+        given = await desk.body(request, Acknowledgement)
+        acked = await edge.acknowledge(member, {subscription: given.position})
+        return answer({"position": acked[subscription]})
+
+    return routes
+
+
+def _written(delivery: Delivery) -> bytes:
+    following = b"null" if delivery.next is None else b"%d" % delivery.next
+    return b'{"results":[%b],"head":%d,"next":%b}' % (b",".join(delivery.results), delivery.head, following)

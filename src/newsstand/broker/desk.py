@@ -1,0 +1,85 @@
+"""What all routes of a broker's API share: who asks, and how errors are answered."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from newsstand.broker.accounts import BadLogin, BadToken
+from newsstand.broker.edge import Edge
+from newsstand.broker.home import NoCoordinator, Taken
+from newsstand.broker.members import Member, Members
+from newsstand.broker.settings import BrokerSettings
+from newsstand.broker.upstream import Away, Gone
+from newsstand.broker.webhook import Webhook
+from newsstand.errors import NewsstandError
+from newsstand.serving.bodies import Bodies
+from newsstand.serving.refusals import Refused, bearer, not_now, refusal_of, unauthorized
+
+B = TypeVar("B", bound=BaseModel)
+SMALL_BODY = 64 * 1024
+TOLD_BODY = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where requests come to."""
+
+    edge: Edge
+    members: Members
+    webhook: Webhook
+    settings: BrokerSettings
+    admin_key: str = field(repr=False)
+    bodies: Bodies = field(default_factory=Bodies)
+
+    async def member(self, request: Request) -> Member:
+        """The subscriber who asks."""
+        presented = bearer(request)
+        if not presented:
+            raise unauthorized("the token is missing: send the header 'Authorization: Bearer TOKEN'")
+        try:
+            member = await self.members.admit(presented)
+        except BadToken as error:
+            raise unauthorized(str(error)) from None
+        request.state.token = member.name
+        return member
+
+    async def admin(self, request: Request) -> None:
+        """Only who runs the platform may go on."""
+        presented = bearer(request)
+        if hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), self.admin_key.encode()):
+            request.state.token = "admin"
+            return
+        await self.member(request)
+        raise Refused(403, "this is for who runs the platform")
+
+    async def body(self, request: Request, shape: type[B]) -> B:
+        """The body of a request, which has no reason to be large."""
+        async with self.bodies.read(request, SMALL_BODY) as body:
+            try:
+                return shape.model_validate_json(body)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                if first["type"] == "json_invalid":
+                    raise Refused(400, f"body: {first['msg']}") from None
+                place = ".".join(str(part) for part in first["loc"])
+                raise Refused(422, f"body: {place}: {first['msg']}") from None
+
+
+def refused(error: NewsstandError) -> Refused:
+    """How an error of ours is answered."""
+    match error:
+        case BadLogin():
+            return unauthorized(str(error))
+        case Taken():
+            return Refused(409, str(error))
+        case Gone():
+            return Refused(410, str(error), earliest=error.earliest)
+        case Away() | NoCoordinator():
+            return not_now(str(error))
+        case _:
+            return refusal_of(error)

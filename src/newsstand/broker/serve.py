@@ -1,0 +1,295 @@
+"""The process of a broker, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from newsstand.broker.access_log import AccessLog
+from newsstand.broker.accounts import Passwords, Tokens
+from newsstand.broker.api import create_api
+from newsstand.broker.desk import Desk
+from newsstand.broker.edge import Edge
+from newsstand.broker.home import Home, Load
+from newsstand.broker.journal import Journal
+from newsstand.broker.members import Members
+from newsstand.broker.metrics import Metrics
+from newsstand.broker.settings import BrokerSettings
+from newsstand.broker.shelf import Content, Shelf, TooLarge
+from newsstand.broker.socket_connection import Connection
+from newsstand.broker.sockets import Hub
+from newsstand.broker.store import Store
+from newsstand.broker.store_sqlite import SqliteStore
+from newsstand.broker.upstream import Away, Upstream
+from newsstand.broker.webhook import Webhook
+from newsstand.caching import ResultCaches
+from newsstand.errors import BadOption, NewsstandError, NotFound
+from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
+from newsstand.serving.settings import secret_of
+from newsstand.signing import key
+
+logger = logging.getLogger(__name__)
+TICK_S = 0.25
+
+
+def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
+    """Run a broker until SIGTERM or Ctrl-C; then let its subscribers go to others and stop."""
+    try:
+        settings.data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"data folder {settings.data}: cannot be made ({error.strerror})") from error
+    with ExitStack() as stack:
+        stack.enter_context(terminated_like_interrupted())
+        bound = stack.enter_context(listening(settings.host, settings.port))
+        store = SqliteStore(settings.data / "broker.sqlite", tell=settings.coordinator is not None)
+        stack.callback(store.close)
+        if settings.tls is not None:
+            settings.tls.check()
+        url = url_of(bound, settings.tls)
+        parts = Parts(settings, store, url)
+        api = create_api(parts.desk)
+        api.router.lifespan_context = lambda _: parts.running()
+        config = uvicorn.Config(
+            api,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
+            lifespan="on",
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+            backlog=4096,
+            ws=Connection,
+            ws_ping_interval=None,
+        )
+        say(f"newsstand: broker {settings.name} on {url}")
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
+            Server(config, parts).run(sockets=[bound])
+
+
+class Server(uvicorn.Server):
+    """Lets subscribers go before it stops."""
+
+    def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
+        super().__init__(config)
+        self._parts = parts
+
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Tell the coordinator and the connections, then stop."""
+        await self._parts.leave()
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+
+
+class Parts:
+    """A broker put together."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, url: str) -> None:
+        self._settings = settings
+        self._store = store
+        self._callback = f"{(settings.callback or url).rstrip('/')}/told"
+        secret = _secret(settings, store)
+        verify: ssl.SSLContext | bool = True
+        if settings.authority is not None:
+            verify = ssl.create_default_context(cafile=str(settings.authority))
+        self._cluster_http = httpx.AsyncClient(
+            base_url=settings.cluster,
+            headers={"Authorization": f"Bearer {_token(settings)}"},
+            verify=verify,
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=50),
+        )
+        self.webhook = Webhook()
+        self.metrics = Metrics()
+        journal = Journal(store)
+        tokens = Tokens(key(secret, "subscribers"))
+        self.members = Members(store.load(), journal, tokens, Passwords(), secrets.token_urlsafe, wall_clock_ms)
+        upstream = Upstream(self._cluster_http, settings.name)
+        results = ResultCaches[str, bytes](
+            settings.results_policy,
+            settings.results_budget,
+            window_ms=settings.results_window_ms,
+            cap_ms=settings.results_cap_ms,
+            expiry=settings.results_expiry,
+            start_ms=wall_clock_ms(),
+            on_removed=lambda removed: self.metrics.left(removed.reason),
+        )
+        shelf = Shelf(settings.pages_policy, settings.pages_capacity, self._fetch_page, push=settings.pages_push)
+        access = settings.data / "access" if settings.access_log else None
+        self.edge = Edge(
+            settings.name,
+            results,
+            shelf,
+            self.members,
+            Hub(stuck_after_ms=settings.stuck_after_s * 1000),
+            upstream,
+            self.metrics,
+            AccessLog(access, wall_clock_ms()),
+            wall_clock_ms,
+            self._register,
+        )
+        self.members.comings = self.edge
+        self.home: Home | None = None
+        self._home_http: httpx.AsyncClient | None = None
+        if settings.coordinator is not None:
+            self._home_http = httpx.AsyncClient(
+                base_url=settings.coordinator,
+                headers={"Authorization": f"Bearer {key(secret, 'brokers')}"},
+                verify=verify,
+            )
+            self.home = self.members.home = Home(
+                self._home_http,
+                settings.name,
+                settings.place(url),
+                store,
+                lambda: Load(len(self.edge.hub), len(self.members.records)),
+                adopt=self.members.adopt,
+                forget=self.members.forget,
+                only=self.members.only,
+                drain=self._drain,
+            )
+        self.desk = Desk(self.edge, self.members, self.webhook, settings, key(secret, "admin"))
+        self._gauges()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """All that goes on beside requests."""
+        for record in self.members.records.values():
+            self.edge.came(record)
+        work = [self._tick(), self._join_cluster(), self.edge.backends.run()]
+        if self.home is not None:
+            work += [self.home.run(), self.home.run_changes()]
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._cluster_http.aclose)
+            if self._home_http is not None:
+                stack.push_async_callback(self._home_http.aclose)
+            tasks = [asyncio.create_task(one) for one in work]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self.edge.close()
+
+    async def leave(self) -> None:
+        """Let subscribers go to other brokers."""
+        if self.home is not None:
+            try:
+                async with asyncio.timeout(3):
+                    await self.home.leave()
+            except (NewsstandError, TimeoutError) as error:
+                logger.warning("the coordinator was not told that this broker goes: %s", error)
+        self.edge.hub.close(1012, "the broker is going down; ask the coordinator for another")
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.edge.tick()
+
+    async def _join_cluster(self) -> None:
+        """Register at the cluster, however long that takes; drop what it has of ours that nobody follows."""
+        pause = 0.2
+        while True:
+            try:
+                await self._register()
+                await self.edge.channels()
+                known = [stream async for stream in self.edge.upstream.subscriptions()]
+                stale = [stream for stream in known if not self.edge.backends.frontends(stream)]
+                if stale:
+                    await self.edge.upstream.drop(stale)
+                self.edge.backends.mark_all()
+                return
+            except NewsstandError as error:
+                logger.warning("not registered at the cluster yet: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * 2)
+
+    async def _register(self) -> bool:
+        """Say where this broker is; whether the cluster did not know it."""
+        secret = await self.edge.upstream.register(self._callback)
+        kept = await asyncio.to_thread(self._store.recall, "webhook secret")
+        new = secret is not None
+        if secret is None and kept is None:
+            # The cluster tells a secret once, and this broker has lost it.
+            await self.edge.upstream.leave()
+            secret = await self.edge.upstream.register(self._callback)
+            new = True
+        if secret is not None:
+            await asyncio.to_thread(self._store.remember, "webhook secret", secret)
+        if (trusted := secret or kept) is not None:
+            self.webhook.trust(trusted)
+        return new
+
+    async def _fetch_page(self, page: str) -> Content:
+        async with self.edge.upstream.page(page, {}) as response:
+            if response.status_code == 404:
+                raise NotFound(f"there is no page '{page}'")
+            if response.status_code != 200:
+                raise Away(f"the origin of the page answers {response.status_code}")
+            pieces: list[bytes] = []
+            size = int(response.headers.get("content-length", 0))
+            if size <= self._settings.largest_page:
+                size = 0
+                async for piece in response.aiter_bytes():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > self._settings.largest_page:
+                        break
+            if size > self._settings.largest_page:
+                raise TooLarge(f"page '{page}' has more than {self._settings.largest_page} bytes")
+            kind = response.headers.get("content-type", "application/octet-stream")
+            return Content(b"".join(pieces), kind)
+
+    async def _drain(self, draining: bool) -> None:
+        """Subscribers move one by one, as the coordinator names them; nothing has to be done here."""
+
+    def _gauges(self) -> None:
+        edge, members = self.edge, self.members
+        for name, words, value in (
+            ("connections", "WebSockets.", lambda: len(edge.hub)),
+            ("subscribers", "Subscribers at home here.", lambda: len(members.records)),
+            ("streams", "Backend subscriptions.", lambda: len(edge.core)),
+            ("cached_bytes", "Bytes of the result caches.", lambda: edge.core.results.bytes),
+            ("cached_results", "Results in the caches.", lambda: edge.core.results.objects),
+            ("page_bytes", "Bytes of cached pages.", lambda: edge.shelf.bytes),
+            ("cluster_up", "1 if the cluster answered last.", lambda: float(edge.upstream.is_up)),
+        ):
+            self.metrics.gauge(name, words, value)
+
+
+def _secret(settings: BrokerSettings, store: Store) -> str:
+    """The platform's secret; a broker that stands alone makes its own."""
+    given = secret_of(settings.secret, settings.secret_file)
+    if given is not None:
+        return given
+    if settings.coordinator is not None:
+        raise BadOption("a broker with a coordinator needs the platform's secret: --secret-file FILE")
+    kept = store.recall("secret")
+    if kept is None:
+        kept = secrets.token_urlsafe(32)
+        store.remember("secret", kept)
+    return kept
+
+
+def _token(settings: BrokerSettings) -> str:
+    if settings.token is not None:
+        return settings.token.strip()
+    if settings.token_file is None:
+        raise BadOption("a broker needs a token of its cluster: --token-file FILE")
+    return _first_word(settings.token_file)
+
+
+def _first_word(file: Path) -> str:
+    try:
+        words = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{file}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    if len(words) != 1:
+        raise BadOption(f"{file}: must hold one token and nothing else")
+    return words[0]

@@ -1,0 +1,84 @@
+"""How a broker is set up: the table [broker] of a TOML file, the environment, options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from newsstand.broker.home import Place
+from newsstand.caching import RESULT_POLICIES
+from newsstand.errors import BadOption
+from newsstand.serving.process import Tls
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Bytes = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a broker is told before it begins."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_-]{0,62}$")]
+    cluster: str
+    """The address of the data cluster."""
+    token: str | None = None
+    """The cluster's token for this broker."""
+    token_file: Path | None = None
+    data: Path
+    host: str = "127.0.0.1"
+    port: Port = 8790
+    url: str | None = None
+    """Where subscribers reach it, if not where it listens."""
+    callback: str | None = None
+    """Where the cluster reaches it, if not where it listens."""
+    coordinator: str | None = None
+    secret: str | None = None
+    """The platform's one secret; without a coordinator a broker makes its own."""
+    secret_file: Path | None = None
+    results_policy: str = "lsc"
+    results_budget: Bytes = 64 * 1024 * 1024
+    results_window_ms: Positive = 300_000
+    results_expiry: Literal["cache", "object"] = "cache"
+    results_cap_ms: Positive = 3_600_000
+    pages_policy: str = "sg2"
+    pages_capacity: Bytes = 256 * 1024 * 1024
+    pages_push: Literal["needed", "always"] = "needed"
+    largest_page: Positive = 64 * 1024 * 1024
+    """A page above this is passed on, and never kept."""
+    lat: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
+    lon: Annotated[float, msgspec.Meta(ge=-180, le=180)] | None = None
+    node: str | None = None
+    capacity: Positive | None = None
+    """Connections that it can hold, for the coordinator."""
+    registration: bool = True
+    """Whether anybody may register as a subscriber."""
+    access_log: bool = True
+    open_stats: bool = False
+    """Whether /stats needs no token."""
+    open_metrics: bool = False
+    stuck_after_s: Positive = 30
+    certificate: Path | None = None
+    key: Path | None = None
+    authority: Path | None = None
+    """Certificates to trust in cluster and coordinator, if not the system's."""
+
+    def __post_init__(self) -> None:
+        if self.results_policy not in RESULT_POLICIES:
+            RESULT_POLICIES[self.results_policy]  # raises, and names those that are known
+        if (self.certificate is None) != (self.key is None):
+            raise BadOption("certificate and key: give both or neither")
+        if (self.lat is None) != (self.lon is None):
+            raise BadOption("lat and lon: give both or neither")
+
+    @property
+    def tls(self) -> Tls | None:
+        """Its certificate, if it has one."""
+        if self.certificate is None or self.key is None:
+            return None
+        return Tls(self.certificate, self.key)
+
+    def place(self, url: str) -> Place:
+        """Where it is, for the coordinator."""
+        return Place(self.url or url, self.lat, self.lon, self.node, self.capacity)

@@ -1,0 +1,95 @@
+"""How a server is set up: a table of a TOML file, then the environment, then options; the later wins."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from newsstand.errors import BadInput, BadOption
+
+S = TypeVar("S", bound=msgspec.Struct)
+SHORTEST_SECRET = 32
+
+
+def read_settings(
+    shape: type[S], table: str, file: Path | None, environment: Mapping[str, str], options: Mapping[str, object]
+) -> S:
+    """Settings of a shape; in the environment `port` of the table `broker` is NEWSSTAND_BROKER_PORT.
+
+    Paths in the file are taken from the file's folder on. Options that are None are not given. The first
+    mistake is told with its place.
+    """
+    types = {one.name: one.type for one in msgspec.structs.fields(shape)}
+    given: dict[str, object] = {}
+    for place, name, value in _given(table, list(types), file, environment, options):
+        try:
+            # What comes as text is read as what is wanted: "8790" for a number, "true" for yes or no.
+            given[name] = msgspec.convert(value, types[name], strict=not isinstance(value, str), dec_hook=_path)
+        except msgspec.ValidationError as error:
+            raise BadOption(f"{place}: {error}") from None
+        if isinstance(path := given[name], Path) and file is not None and place.startswith(f"{file}:"):
+            given[name] = file.parent / path
+    try:
+        return msgspec.convert(given, shape, dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise BadOption(f"{table}: {error}") from None
+
+
+def secret_of(secret: str | None, file: Path | None) -> str | None:
+    """A platform's secret, given as it is or in a file; None if it is not given."""
+    if secret is None and file is not None:
+        try:
+            secret = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadOption(f"{file}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    if secret is not None and len(secret) < SHORTEST_SECRET:
+        place = "secret" if file is None else str(file)
+        raise BadOption(f"{place}: a secret has at least {SHORTEST_SECRET} characters")
+    return secret
+
+
+def _given(
+    table: str, names: list[str], file: Path | None, environment: Mapping[str, str], options: Mapping[str, object]
+) -> Iterator[tuple[str, str, object]]:
+    """What was given, from the weakest to the strongest: place, name and value."""
+    if file is not None:
+        for name, value in _table(file, table).items():
+            if name not in names:
+                close = difflib.get_close_matches(name, names, 1)
+                hint = f"; did you mean {close[0]}?" if close else f"; one of {', '.join(names)}"
+                raise BadOption(f"{file}: {table}.{name}: is not known{hint}")
+            yield f"{file}: {table}.{name}", name, value
+    for name in names:
+        variable = f"NEWSSTAND_{table}_{name}".upper()
+        if variable in environment:
+            yield variable, name, environment[variable]
+    for name, value in options.items():
+        if value is not None:
+            yield f"--{name.replace('_', '-')}", name, value
+
+
+def _table(file: Path, table: str) -> Mapping[str, object]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: is not TOML: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({error.strerror})") from error
+    found = document.get(table)
+    if not isinstance(found, dict):
+        raise BadInput(f"{file}: there is no table [{table}]")
+    return found
+
+
+def _path(kind: type, value: object) -> object:
+    if kind is Path:
+        if isinstance(value, Path):
+            return value
+        if isinstance(value, str) and value:
+            return Path(value)
+    raise ValueError(f"Expected a path, got `{value}`")
