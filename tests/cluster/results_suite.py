@@ -464,6 +464,8 @@ class ResultsSuite:
             Broker("north", "http://north", "n"),
             Broker("south", "http://elsewhere", "new"),
         ]
+        assert store.broker("south") == Broker("south", "http://elsewhere", "new")
+        assert store.broker("nobody") is None
         (gone,) = store.subscribe("south", "alerts", {("fire",): 1})
         (left,) = store.subscribe("north", "alerts", {("fire",): 1})
         store.store(over(0, 1), computed([row(gone.stream, 1)]))

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -446,9 +447,25 @@ def test_a_range_is_what_a_slice_is(size: int, first: int, last: int) -> None:
 def test_health_needs_no_token_and_tells_what_is_lacking(call: Callers, cluster: StandIn) -> None:
     call[None]("GET", "/healthz")
     call[None]("GET", "/readyz")
-    cluster.lacking = ["results: the database does not answer"]
+    cluster.lacking = ["results"]
     assert call[None]("GET", "/readyz", 503).json()["lacking"] == cluster.lacking
     call[None]("GET", "/healthz")
+
+
+def test_health_is_told_while_metrics_take_long(call: Callers, cluster: StandIn) -> None:
+    release = threading.Event()
+    cluster.metrics.before_telling(lambda: release.wait(10))
+    scrapes = [threading.Thread(target=call["reader"], args=("GET", "/metrics")) for _ in range(4)]
+    for scrape in scrapes:
+        scrape.start()
+    try:
+        time.sleep(0.2)
+        call[None]("GET", "/readyz", timeout=5)
+        assert not release.is_set()
+    finally:
+        release.set()
+        for scrape in scrapes:
+            scrape.join()
 
 
 def test_metrics_count_by_route_and_never_by_what_callers_invent(call: Callers) -> None:

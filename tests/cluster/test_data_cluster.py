@@ -489,7 +489,35 @@ def test_publishers_wait_when_too_much_is_in_flight(here: Opened, monkeypatch: p
     here.publish({"id": "then", "kind": "x"})
 
 
+def test_what_is_not_ready_is_told_to_anybody_and_why_to_the_log_alone(
+    seldom: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise OSError("no route to db.example.org as user newsstand")
+
+    monkeypatch.setattr(seldom.results, "check", broken)
+    monkeypatch.setattr(seldom.cluster._engine, "problems", lambda: ["stream of reports: a secret path"])
+    assert seldom.cluster.ready() == ["a stream of Spark's", "results"]
+    assert "no route to db.example.org" in caplog.text
+
+
 # Asking
+
+
+def test_subscriptions_are_not_counted_at_every_scrape(seldom: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    seldom.subscribe("seldom", "a", "b")
+    counted: list[str] = []
+    count = seldom.results.count_subscriptions
+
+    def counting(channel: str) -> tuple[int, int]:
+        counted.append(channel)
+        return count(channel)
+
+    monkeypatch.setattr(seldom.results, "count_subscriptions", counting)
+    for _ in range(3):
+        assert 'newsstand_channel_subscriptions{channel="seldom"} 2.0' in seldom.cluster.metrics.text().decode()
+    assert counted == ["seldom"]
+
 
 
 def test_a_publication_is_traced_to_the_streams_and_brokers_that_it_reached(here: Opened) -> None:

@@ -64,7 +64,7 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
 
     @api.get("/readyz", tags=["health"], response_model=dict[str, object], responses=problems(503))
     async def readyz() -> Response:
-        """Whether the cluster takes publications and executes channels; what it lacks if not."""
+        """Whether the cluster takes publications and executes channels; which parts it lacks if not."""
         lacking = list(await desk.ask(desk.checking, desk.cluster.ready))
         if lacking:
             return answer({"error": f"not ready: {'; '.join(lacking)}", "lacking": lacking}, 503)
@@ -75,7 +75,7 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
         """All metrics, as Prometheus reads them."""
         if not desk.options.open_metrics:
             desk.admit(request, ("read", None))
-        text = await desk.ask(desk.checking, desk.cluster.metrics.text)
+        text = await desk.ask(desk.measuring, desk.cluster.metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -58,6 +58,8 @@ class ClusterParts:
         self.spark_stopped = threading.Event()
         """Set when Spark is gone: nothing is executed any more, and only a new process can help."""
         self._doors: dict[str, Door] = {}
+        self._counts: dict[str, tuple[float, int]] = {}
+        """When each channel's subscriptions were last counted for the metrics, and how many there were."""
         self._in_flight = 0
         self._weighing = threading.Lock()
         self._changing = threading.RLock()

@@ -7,12 +7,18 @@ notifier tells the brokers. The HTTP API calls this object and nothing else of t
 from __future__ import annotations
 
 import logging
+import math
+import time
 
 from newsstand.cluster.definitions import Definitions
+from newsstand.cluster.executions import first_line
 from newsstand.cluster.publications import Publications
 from newsstand.cluster.subscribers import Subscribers
 
 logger = logging.getLogger(__name__)
+
+COUNTED_FOR_S = 30.0
+"""How long a count of subscriptions serves those who ask for metrics."""
 
 
 class DataCluster(Publications, Definitions, Subscribers):
@@ -41,15 +47,18 @@ class DataCluster(Publications, Definitions, Subscribers):
         self._keyed.close()
 
     def ready(self) -> list[str]:
-        """What is not ready; empty if all is."""
-        problems = self._engine.problems()
+        """Which parts are not ready; empty if all are. Why they are not is for the log alone."""
+        lacking = []
+        if self._engine.problems():  # the engine has told the log
+            lacking.append("a stream of Spark's")
         if self.spark_stopped.is_set():
-            problems.append("Spark has stopped")
+            lacking.append("Spark")
         try:
             self._results.check()
         except Exception as error:
-            problems.append(f"results: {error}")
-        return problems
+            lacking.append("results")
+            logger.warning("not ready: results: %s", first_line(error))
+        return lacking
 
     # Chores
 
@@ -71,8 +80,16 @@ class DataCluster(Publications, Definitions, Subscribers):
             self._results.retain(channel.name, channel.retention, self._now_ms())
 
     def _measure(self) -> None:
-        for name in self.catalog.channels():
-            status = self.channel_status(name)
-            self.metrics.channel_stands(name, int(str(status["lag"])), int(str(status["subscriptions"])))
+        for name, channel in self.catalog.channels().items():
+            lag = max(0, self._log.head(channel.new) - (self._results.position(name) or 0))
+            self.metrics.channel_stands(name, lag, self._counted(name))
         for name, stands in self.notifier.status().items():
             self.metrics.broker_stands(name, int(stands["pending"] or 0), bool(stands["away"]))
+
+    def _counted(self, channel: str) -> int:
+        """How many subscriptions a channel has, or had a while ago: to count millions takes a second."""
+        at, count = self._counts.get(channel, (-math.inf, 0))
+        if time.monotonic() > at + COUNTED_FOR_S:
+            count, _ = self._results.count_subscriptions(channel)
+            self._counts[channel] = time.monotonic(), count
+        return count

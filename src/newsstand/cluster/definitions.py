@@ -72,6 +72,7 @@ class Definitions(ClusterParts):
                 self._run(channel)
                 raise
             self.metrics.forget_channel(name)
+            self._counts.pop(name, None)
 
     def channel_status(self, name: str) -> Facts:
         """Where a channel stands."""

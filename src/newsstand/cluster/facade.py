@@ -96,4 +96,4 @@ class Cluster(Protocol):
     def page(self, page: str) -> StoredPage: ...
 
     def ready(self) -> Sequence[str]:
-        """What is not ready; empty if all is."""
+        """Which parts are not ready, for anybody to know; empty if all are."""

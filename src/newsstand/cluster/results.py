@@ -219,6 +219,10 @@ class Results(ABC):
         """
 
     @abstractmethod
+    def broker(self, name: str) -> Broker | None:
+        """One broker by its name."""
+
+    @abstractmethod
     def wanted_pages(self, delivery: Delivery) -> Iterator[WantedPage]:
         """The pages that the delivery's execution matched for its broker; none for a summary."""
 

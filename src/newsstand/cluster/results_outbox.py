@@ -30,6 +30,11 @@ class OutboxInSql(SubscriptionsInSql):
             found = transaction.rows("SELECT name, callback, secret FROM brokers ORDER BY name")
         return [Broker(*row) for row in found]
 
+    def broker(self, name: str) -> Broker | None:
+        with self._reading() as transaction:
+            found = transaction.rows("SELECT name, callback, secret FROM brokers WHERE name = :name", name=name)
+        return Broker(*found[0]) if found else None
+
     def dismiss(self, broker: str) -> list[Subscription]:
         with self._writing() as transaction:
             transaction.rows(f"SELECT 1 FROM brokers WHERE name = :name{self._going('brokers')}", name=broker)

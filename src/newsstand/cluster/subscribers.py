@@ -18,7 +18,7 @@ class Subscribers(ClusterParts):
     def register_broker(self, name: str, callback: str) -> Broker:
         """Add a broker or change its callback. The secret is told when it is made, and never again."""
         with self._changing:
-            known = {one.name: one for one in self._results.brokers()}.get(name)
+            known = self._results.broker(name)
             broker = Broker(name, callback, known.secret if known else secrets.token_urlsafe(32))
             self._results.register(broker)
         self.notifier.returned(name)
@@ -103,5 +103,5 @@ class Subscribers(ClusterParts):
                 self._tables.unsubscribed(channels[name], touched)
 
     def _require_broker(self, name: str) -> None:
-        if name not in {one.name for one in self._results.brokers()}:
+        if self._results.broker(name) is None:
             raise NotFound(f"no broker '{name}'")
