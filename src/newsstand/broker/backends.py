@@ -125,7 +125,7 @@ class Backends:
             logger.warning("the cluster does not take %s %s: %s", backends[0].channel, backends[0].values, error)
             self._fail(streams, error)
             return
-        for stream, (_, standing) in zip(streams, answers, strict=True):
+        for stream, standing in answers:
             self._stood(stream, standing)
             for waiting in self._waiting.pop(stream, ()):
                 if not waiting.done():

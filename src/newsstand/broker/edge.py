@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.backends import Backends
-from newsstand.broker.broker import Broker, Span
-from newsstand.broker.fetches import Fetched, Fetches
+from newsstand.broker.broker import Broker
+from newsstand.broker.fetches import Fetched, Fetches, Together
 from newsstand.broker.members import Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import permits
@@ -78,7 +78,7 @@ class Edge:
         self.backends = Backends(upstream, register, self._stood)
         self._log = log
         self.now_ms = now_ms
-        self._fetches = Fetches(self._fetch)
+        self._fetches = Fetches(Together(upstream.read).read)
         self._channels: dict[str, Channel] = {}
         self._channels_until = 0.0
         self._streams: dict[str, str] = {}
@@ -319,9 +319,6 @@ class Edge:
         now = self.now_ms()
         reached = self.hub.signal(stream, self.core.head(stream), now)
         self.metrics.signalled(reached, max(0, now - produced_ms) / 1000)
-
-    async def _fetch(self, stream: str, span: Span) -> list[Fetched]:
-        return await self.upstream.read(stream, span)
 
     async def _channel(self, name: str) -> Channel:
         channels = await self.channels()

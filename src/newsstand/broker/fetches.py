@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from newsstand.broker.broker import Span
@@ -19,6 +19,51 @@ class Fetched(NamedTuple):
 
 
 Read = Callable[[str, Span], Awaitable[list[Fetched]]]
+
+
+ReadMany = Callable[[Mapping[str, Span]], Awaitable[Mapping[str, list[Fetched] | Exception]]]
+
+
+class Together:
+    """Reads of many streams that are asked for at the same moment, in one call."""
+
+    def __init__(self, read: ReadMany, most: int = 2000) -> None:
+        self._read = read
+        self._most = most
+        self._asked: dict[str, tuple[Span, asyncio.Future[list[Fetched]]]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+
+    async def read(self, stream: str, span: Span) -> list[Fetched]:
+        """The results of a span of one stream."""
+        if stream in self._asked or len(self._asked) >= self._most:
+            self._go()
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._go)
+        waiting: asyncio.Future[list[Fetched]] = asyncio.get_running_loop().create_future()
+        self._asked[stream] = span, waiting
+        return await waiting
+
+    def _go(self) -> None:
+        if self._asked:
+            asked, self._asked = self._asked, {}
+            task = asyncio.create_task(self._read_all(asked))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+
+    async def _read_all(self, asked: dict[str, tuple[Span, asyncio.Future[list[Fetched]]]]) -> None:
+        found: Mapping[str, list[Fetched] | Exception]
+        try:
+            found = await self._read({stream: span for stream, (span, _) in asked.items()})
+        except Exception as error:  # whoever asked has to be told
+            found = dict.fromkeys(asked, error)
+        for stream, (_, waiting) in asked.items():
+            results = found[stream]
+            if waiting.done():
+                continue
+            if isinstance(results, Exception):
+                waiting.set_exception(results)
+            else:
+                waiting.set_result(results)
 
 
 class Fetches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ import msgspec
 
 from newsstand.broker.broker import Span
 from newsstand.broker.fetches import Fetched
+from newsstand.broker.told import fetched
 from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
 from newsstand.model import Channel, Parameter, Scalar
 
@@ -45,14 +46,14 @@ class Standing:
 
 
 class _Slice(msgspec.Struct):
+    subscription: str
     results: list[msgspec.Raw]
     head: int
     earliest: int
 
 
-class _Head(msgspec.Struct):
-    position: int
-    at_ms: int
+class _Slices(msgspec.Struct):
+    streams: list[_Slice]
 
 
 class _Registered(msgspec.Struct):
@@ -61,8 +62,6 @@ class _Registered(msgspec.Struct):
 
 class _Subscribed(msgspec.Struct):
     ids: list[str]
-    heads: list[int]
-    earliest: list[int]
 
 
 class _Problem(msgspec.Struct):
@@ -82,8 +81,7 @@ class _Channels(msgspec.Struct):
     channels: list[_Channel]
 
 
-_SLICE = msgspec.json.Decoder(_Slice)
-_HEAD = msgspec.json.Decoder(_Head)
+_SLICES = msgspec.json.Decoder(_Slices)
 
 
 class Upstream:
@@ -122,9 +120,9 @@ class Upstream:
         """Make or update backend subscriptions, all or none: their ids, and where their streams stand."""
         body = [{"channel": one.channel, "values": one.values, "frontends": one.frontends} for one in wanted]
         answer = await self._ask("POST", f"/brokers/{self._broker}/subscriptions", body, timeout=60)
-        said = msgspec.json.decode(answer, type=_Subscribed)
-        standings = (Standing(head, earliest) for head, earliest in zip(said.heads, said.earliest, strict=True))
-        return list(zip(said.ids, standings, strict=True))
+        ids = msgspec.json.decode(answer, type=_Subscribed).ids
+        slices = await self._read_all([{"subscription": one, "limit": 0} for one in ids])
+        return [(one.subscription, Standing(one.head, one.earliest)) for one in slices]
 
     async def drop(self, ids: Sequence[str]) -> None:
         """Drop backend subscriptions."""
@@ -142,21 +140,42 @@ class Upstream:
             if not after:
                 return
 
-    async def read(self, stream: str, span: Span) -> list[Fetched]:
-        """The results of a span, oldest first."""
-        found: list[Fetched] = []
-        after = span.after
-        while after < span.until:
-            limit = min(1000, span.until - after)
-            query = f"?after={after}&until={span.until}&limit={limit}"
-            some = _SLICE.decode(await self._ask("GET", f"/subscriptions/{stream}/results{query}"))
-            if not some.results:
+    async def read(self, spans: Mapping[str, Span]) -> dict[str, list[Fetched] | Exception]:
+        """The results of a span of each of these streams, oldest first, in as few calls as they fit in."""
+        found: dict[str, list[Fetched] | Exception] = {stream: [] for stream in spans}
+        left = dict(spans)
+        while left:
+            asked = [
+                {"subscription": stream, "after": span.after, "until": span.until, "limit": min(10_000, len(span))}
+                for stream, span in left.items()
+            ]
+            slices = await self._read_all(asked)
+            progress = False
+            known = {one.subscription for one in slices}
+            for one in slices:
+                span = left[one.subscription]
+                results = [fetched(raw) for raw in one.results]
+                so_far = found[one.subscription]
+                assert isinstance(so_far, list)
+                so_far += results
+                if not results and one.earliest > span.after + 1 and not so_far:
+                    found[one.subscription] = Gone(one.earliest)
+                last = results[-1].position if results else span.after
+                if last >= min(span.until, one.head) or one.earliest > span.after + 1:
+                    del left[one.subscription]
+                    progress = True
+                elif results:
+                    left[one.subscription] = Span(last, span.until)
+                    progress = True
+            for stream in left.keys() - known:
+                del left[stream]
+            if not progress:
                 break
-            for raw in some.results:
-                head = _HEAD.decode(raw)
-                found.append(Fetched(head.position, head.at_ms, bytes(raw)[:-1]))
-            after = found[-1].position
         return found
+
+    async def _read_all(self, asked: Sequence[Mapping[str, object]]) -> list[_Slice]:
+        answer = await self._ask("POST", f"/brokers/{self._broker}/results", list(asked), timeout=60)
+        return _SLICES.decode(answer).streams
 
     @asynccontextmanager
     async def page(self, page: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:

@@ -27,7 +27,7 @@ class Webhook:
         return self._secret is not None
 
     def take(self, signature: str, body: bytes, now_s: float) -> Told | None:
-        """What the cluster tells; None if it was told before or only asks; BadSignature if it is not the cluster."""
+        """What the cluster tells; None if it was told before or only asks; BadSignature if it is not from it."""
         if self._secret is None:
             raise BadSignature("this broker is not registered at a cluster yet")
         delivery = verify(self._secret, signature, body, now_s)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from newsstand.cli import argv, channel, cluster, demo, publish, reproduce, simulate, workload
+from newsstand.cli import argv, broker, channel, cluster, coordinator, demo, publish, reproduce, simulate, workload
 from newsstand.errors import BadInput, NewsstandError
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command("simulate")(simulate.simulate)
 app.command("policies")(simulate.policies)
 app.command("demo")(demo.demo)
 app.command("cluster")(cluster.cluster)
+app.command("broker")(broker.broker)
+app.command("coordinator")(coordinator.coordinator)
 app.command("check")(cluster.check)
 app.command("token")(cluster.token)
 app.command("publish")(publish.publish)

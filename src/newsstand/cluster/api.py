@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from newsstand.cluster.api_brokers import broker_routes, subscription_routes
 from newsstand.cluster.api_definitions import channel_routes, dataset_routes
-from newsstand.cluster.api_desk import Desk, Refused, answer, refusal_of
+from newsstand.cluster.api_desk import Desk, answer, refusal_of
 from newsstand.cluster.api_log import RequestLog
 from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
 from newsstand.cluster.api_shapes import TOKEN, problems
@@ -22,6 +22,7 @@ from newsstand.cluster.metrics import CONTENT_TYPE
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Tokens
 from newsstand.errors import NewsstandError
+from newsstand.serving.refusals import Refused
 
 
 def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> FastAPI:

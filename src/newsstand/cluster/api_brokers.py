@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from newsstand.cluster.api_desk import Desk, Refused, answer, decoded, form_of
+from newsstand.cluster.api_desk import Desk, answer, decoded, form_of
 from newsstand.cluster.api_shapes import (
     BODY,
     TOKEN,
@@ -23,6 +23,7 @@ from newsstand.cluster.api_shapes import (
 )
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription
+from newsstand.serving.refusals import Refused
 
 MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536

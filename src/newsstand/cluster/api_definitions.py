@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Header, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, decoded
+from newsstand.cluster.api_desk import ANY, Desk, answer, decoded
 from newsstand.cluster.api_shapes import BODY, TOKEN, problems, raw_body
 from newsstand.cluster.body import parse_channel
 from newsstand.cluster.channels import channel_table, parse_values
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.model import Channel, Dataset, Scalar
+from newsstand.serving.refusals import Refused
 
 MOST_DEFINITION_BYTES = 2**20
 OnlyNew = Annotated[str | None, Header(alias="If-None-Match", description="`*`: refuse to change what exists")]
 Given = dict[str, Scalar] | list[Scalar]
+Noun = TypeVar("Noun", Dataset, Channel)
+
+
+class Put(Protocol[Noun]):
+    """How the cluster is told a definition; it answers with the one of before."""
+
+    def __call__(self, made: Noun, /, *, only_new: bool) -> Noun | None: ...
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,25 +87,14 @@ def dataset_routes(desk: Desk) -> APIRouter:
     )
     async def put_dataset(request: Request, dataset: str, if_none_match: OnlyNew = None) -> Response:
         """Create a dataset, or add optional fields to one: `{"fields": {"id": "string"}, "key": "id"}`."""
-        desk.admit(request, ("admin", None))
-        async with desk.body(request, MOST_DEFINITION_BYTES) as body:
-            table = _table(decoded(body, dict[str, object]), dataset)
-
-        def put() -> tuple[bool, Dataset]:
-            is_new = _is_new(dataset, cluster.datasets, if_none_match)
-            made = parse_dataset(dataset, table)
-            cluster.put_dataset(made)
-            return is_new, made
-
-        is_new, made = await desk.ask(desk.looking, put)
-        return answer(dataset_facts(made), 201 if is_new else 200)
+        return await _put(
+            desk, request, dataset, if_none_match, lambda table: parse_dataset(dataset, table), cluster.put_dataset
+        )
 
     @router.delete("/datasets/{dataset}", response_model=Facts, responses=problems(*TOKEN, 404, 409, 507))
     async def drop_dataset(request: Request, dataset: str) -> Response:
         """Drop a dataset that no channel reads."""
-        desk.admit(request, ("admin", None))
-        await desk.ask(desk.looking, cluster.drop_dataset, dataset)
-        return answer({"dropped": dataset})
+        return await _drop(desk, request, dataset, cluster.drop_dataset)
 
     return router
 
@@ -137,25 +134,19 @@ def channel_routes(desk: Desk) -> APIRouter:
     )
     async def put_channel(request: Request, channel: str, if_none_match: OnlyNew = None) -> Response:
         """Create a channel, or change its query, period, delivery or retention; Spark checks the query first."""
-        desk.admit(request, ("admin", None))
-        async with desk.body(request, MOST_DEFINITION_BYTES) as body:
-            table = _table(decoded(body, dict[str, object]), channel)
-
-        def put() -> tuple[bool, Channel]:
-            is_new = _is_new(channel, cluster.channels, if_none_match)
-            made = parse_channel(channel, table, _datasets(desk), desk.cluster.catalog.defaults)
-            cluster.put_channel(made)
-            return is_new, made
-
-        is_new, made = await desk.ask(desk.looking, put)
-        return answer(channel_facts(made), 201 if is_new else 200)
+        return await _put(
+            desk,
+            request,
+            channel,
+            if_none_match,
+            lambda table: _channel(desk, channel, table),
+            cluster.put_channel,
+        )
 
     @router.delete("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404, 507))
     async def drop_channel(request: Request, channel: str) -> Response:
         """Drop a channel with its subscriptions and results."""
-        desk.admit(request, ("admin", None))
-        await desk.ask(desk.looking, cluster.drop_channel, channel)
-        return answer({"dropped": channel})
+        return await _drop(desk, request, channel, cluster.drop_channel)
 
     @router.get("/channels/{channel}/explain", response_model=Facts, responses=problems(*TOKEN, 404))
     async def explain(request: Request, channel: str) -> Response:
@@ -176,11 +167,8 @@ def channel_routes(desk: Desk) -> APIRouter:
             trial = decoded(body, Trial)
 
         def tried() -> Facts:
-            known = (
-                cluster.channel(channel)
-                if trial.channel is None
-                else parse_channel(channel, trial.channel, _datasets(desk), desk.cluster.catalog.defaults)
-            )
+            tried_with = trial.channel
+            known = cluster.channel(channel) if tried_with is None else _channel(desk, channel, tried_with)
             values = [parse_values(known, given) for given in trial.values]
             return cluster.try_channel(known, values, trial.after, trial.until)
 
@@ -189,8 +177,40 @@ def channel_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def _datasets(desk: Desk) -> dict[str, Dataset]:
-    return {one.name: one for one in desk.cluster.datasets()}
+async def _put(
+    desk: Desk,
+    request: Request,
+    name: str,
+    if_none_match: str | None,
+    parse: Callable[[Facts], Noun],
+    put: Put[Noun],
+) -> Response:
+    """Make what the body defines, or change it."""
+    desk.admit(request, ("admin", None))
+    async with desk.body(request, MOST_DEFINITION_BYTES) as body:
+        table = _table(decoded(body, dict[str, object]), name)
+
+    def change() -> tuple[Noun, bool]:
+        made = parse(table)
+        return made, put(made, only_new=if_none_match == "*") is None
+
+    made, is_new = await desk.ask(desk.looking, change)
+    return answer(_facts(made), 201 if is_new else 200)
+
+
+async def _drop(desk: Desk, request: Request, name: str, drop: Callable[[str], object]) -> Response:
+    desk.admit(request, ("admin", None))
+    await desk.ask(desk.looking, drop, name)
+    return answer({"dropped": name})
+
+
+def _facts(made: Dataset | Channel) -> Facts:
+    return dataset_facts(made) if isinstance(made, Dataset) else channel_facts(made)
+
+
+def _channel(desk: Desk, name: str, table: Facts) -> Channel:
+    datasets = {one.name: one for one in desk.cluster.datasets()}
+    return parse_channel(name, table, datasets, desk.cluster.catalog.defaults)
 
 
 def _table(table: Facts, name: str) -> Facts:
@@ -198,10 +218,3 @@ def _table(table: Facts, name: str) -> Facts:
     if table.get("name", name) != name:
         raise Refused(422, f"name: is {table['name']!r} in the body and '{name}' in the path")
     return {key: value for key, value in table.items() if key not in ("name", "status")}
-
-
-def _is_new(name: str, known: Callable[[], Sequence[Dataset | Channel]], if_none_match: str | None) -> bool:
-    is_new = all(one.name != name for one in known())
-    if not is_new and if_none_match == "*":
-        raise Refused(412, f"'{name}' exists already")
-    return is_new

@@ -16,12 +16,12 @@ import msgspec
 from fastapi import Request, Response
 
 from newsstand.cluster.app_folder import ClusterOptions
-from newsstand.cluster.catalog import Conflict
+from newsstand.cluster.catalog import Conflict, Exists
 from newsstand.cluster.facade import Cluster, Form
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import BadApp, BadQuery, BadValues, Busy, NewsstandError, NoRoom, NotFound
-from newsstand.serving.refusals import Refused as Refused
+from newsstand.serving.refusals import Refused
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,6 +54,7 @@ def refusal_of(error: NewsstandError | Gone) -> Refused:
         return Refused(429, str(error), {"Retry-After": str(max(1, math.ceil(error.after_s)))})
     statuses: tuple[tuple[type[NewsstandError], int], ...] = (
         (NotFound, 404),
+        (Exists, 412),
         (Conflict, 409),
         (BadApp, 422),
         (BadQuery, 422),

@@ -7,22 +7,27 @@ from collections.abc import Iterator
 from pathlib import Path as File
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk, Refused, answer, form_of
+from newsstand.cluster.api_desk import ANY, Desk, answer, decoded, form_of
 from newsstand.cluster.api_shapes import (
+    BODY,
     TOKEN,
     GoneProblem,
     ReceiptShape,
     Responses,
     ResultsShape,
+    SlicesShape,
     problems,
     raw_body,
 )
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.notification import result_facts
+from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
+from newsstand.serving.refusals import Refused
 
 BLOCK = 256 * 1024
 MOST_RESULTS = 10_000
@@ -110,6 +115,31 @@ def result_routes(desk: Desk) -> APIRouter:
             found = desk.cluster.results(subscription, after, until, limit)
             earliest, head = desk.cluster.extent(subscription)
             return answer({"results": [result_facts(one) for one in found], "head": head, "earliest": earliest})
+
+        return await desk.ask(desk.looking, read)
+
+    @router.post(
+        "/brokers/{broker}/results",
+        responses={200: {"model": SlicesShape}, **problems(*TOKEN, *BODY, 404)},
+        openapi_extra=raw_body(json={"type": "array", "items": msgspec.json.schema(Asked)["$defs"]["Asked"]}),
+    )
+    async def read_all(request: Request, broker: str) -> Response:
+        """The next results of many subscriptions of a broker's, or with a limit of 0 only where they stand."""
+        desk.admit(request, ("broker", broker))
+        async with desk.body(request, desk.options.max_subscriptions_body_bytes) as body:
+            asked = decoded(body, list[Asked])
+
+        def read() -> Response:
+            slices = [
+                {
+                    "subscription": one.subscription,
+                    "results": [result_facts(result) for result in one.results],
+                    "head": one.head,
+                    "earliest": one.earliest,
+                }
+                for one in desk.cluster.read_all(broker, asked)
+            ]
+            return answer({"streams": slices})
 
         return await desk.ask(desk.looking, read)
 

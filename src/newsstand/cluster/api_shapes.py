@@ -64,6 +64,18 @@ class ResultsShape(BaseModel):
     earliest: int
 
 
+class SliceShape(ResultsShape):
+    """A slice of the stream of one subscription."""
+
+    subscription: str
+
+
+class SlicesShape(BaseModel):
+    """Slices of many streams, in the order of the question; each may be shorter than what was asked for."""
+
+    streams: list[SliceShape]
+
+
 class SubscriptionShape(BaseModel):
     """One subscription of a broker."""
 

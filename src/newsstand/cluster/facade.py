@@ -1,7 +1,7 @@
 """What the HTTP API asks of the cluster behind it, and nothing else.
 
 All methods block and may be called from several threads. They raise the errors of `newsstand.errors`, `Conflict`
-of `catalog` and `Gone` of `results`; the API turns each into its status.
+and `Exists` of `catalog` and `Gone` of `results`; the API turns each into its status.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from newsstand.cluster.catalog import Catalog
     from newsstand.cluster.metrics import Metrics
     from newsstand.cluster.pages import StoredPage
+    from newsstand.cluster.reading import Asked, Slice
     from newsstand.cluster.records import Refusal
 
 Form = Literal["json", "ndjson"]
@@ -52,11 +53,15 @@ class Cluster(Protocol):
 
     def datasets(self) -> Sequence[Dataset]: ...
     def dataset(self, name: str) -> Dataset: ...
-    def put_dataset(self, dataset: Dataset) -> object: ...
+    def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
+        """Add a dataset, or change one, and return what it was; raise `Exists` if it may only be new and is not."""
+
     def drop_dataset(self, name: str) -> object: ...
     def channels(self) -> Sequence[Channel]: ...
     def channel(self, name: str) -> Channel: ...
-    def put_channel(self, channel: Channel) -> object: ...
+    def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
+        """Likewise a channel, if Spark can analyse its query."""
+
     def drop_channel(self, name: str) -> object: ...
 
     def channel_status(self, name: str) -> Facts:
@@ -89,6 +94,9 @@ class Cluster(Protocol):
 
     def extent(self, subscription: str) -> tuple[int, int]:
         """The positions of the earliest result that is left and of the newest; (1, 0) if there is none yet."""
+
+    def read_all(self, broker: str, asked: Sequence[Asked]) -> Sequence[Slice]:
+        """The next results of many of a broker's subscriptions; those it does not have are left out."""
 
     def trace(self, dataset: str, seq: int) -> Facts:
         """What became of one publication: when accepted, in which executions evaluated, whom it reached."""

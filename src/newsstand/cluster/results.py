@@ -102,6 +102,15 @@ class Gone(Exception):
         self.earliest = earliest
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream begins and ends: its earliest result that is left, and its newest; (1, 0) if it has none."""
+
+    stream: int
+    earliest: int
+    head: int
+
+
 class Results(ABC):
     """The store. Methods may be called from several threads."""
 
@@ -186,6 +195,10 @@ class Results(ABC):
         them was removed by retention. `after` past the head gives an empty list."""
 
     @abstractmethod
+    def standings(self, broker: str, subscriptions: Sequence[str]) -> dict[str, Standing]:
+        """Where the streams of a broker's subscriptions stand, by id; those it does not have are left out."""
+
+    @abstractmethod
     def head(self, stream: int) -> tuple[int, int]:
         """The positions of the earliest result that a stream has and of its newest; (1, 0) if it has none yet."""
 
@@ -204,6 +217,10 @@ class Results(ABC):
         """All brokers by name."""
 
     @abstractmethod
+    def broker(self, name: str) -> Broker | None:
+        """One broker by its name."""
+
+    @abstractmethod
     def dismiss(self, broker: str) -> list[Subscription]:
         """Drop a broker with its subscriptions and outbox; return the subscriptions."""
 
@@ -217,10 +234,6 @@ class Results(ABC):
 
         For a summary (no execution): all of its subscriptions whose streams have results, with their heads.
         """
-
-    @abstractmethod
-    def broker(self, name: str) -> Broker | None:
-        """One broker by its name."""
 
     @abstractmethod
     def wanted_pages(self, delivery: Delivery) -> Iterator[WantedPage]:

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
+from newsstand.cluster.results import Standing
 from newsstand.cluster.results_tables import CHUNK, SqlStore, Transaction
 from newsstand.cluster.subscription_ids import canonical_texts, subscription_ids
 from newsstand.errors import NotFound
@@ -18,6 +19,10 @@ _SUBSCRIPTIONS = (
     "ON s.id = u.stream"
 )
 """A query of whole subscriptions, to be continued."""
+
+
+NAMED = 500
+"""Subscriptions that are named in one query."""
 
 
 class SubscriptionsInSql(SqlStore):
@@ -80,6 +85,21 @@ class SubscriptionsInSql(SqlStore):
         with self._reading() as transaction:
             found = transaction.rows(f"{_SUBSCRIPTIONS} WHERE u.id = :id", id=subscription)
         return _subscription(found[0]) if found else None
+
+    def standings(self, broker: str, subscriptions: Sequence[str]) -> dict[str, Standing]:
+        found: dict[str, Standing] = {}
+        with self._reading() as transaction:
+            for first in range(0, len(subscriptions), NAMED):
+                names = {f"id{number}": one for number, one in enumerate(subscriptions[first : first + NAMED])}
+                rows = transaction.rows(
+                    "SELECT u.id, s.id, s.floor + 1, s.head FROM subscriptions u "
+                    "JOIN streams s ON s.id = u.stream "
+                    f"WHERE u.broker = :broker AND u.id IN ({', '.join(f':{name}' for name in names)})",
+                    broker=broker,
+                    **names,
+                )
+                found.update((name, Standing(*standing)) for name, *standing in rows)
+        return found
 
     def subscriptions(
         self, broker: str | None = None, channel: str | None = None, after: str = "", limit: int | None = None

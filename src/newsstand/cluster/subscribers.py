@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from newsstand.cluster.channels import parse_values
 from newsstand.cluster.cluster_parts import ClusterParts
 from newsstand.cluster.facade import Facts, Wanted
+from newsstand.cluster.reading import Asked, Slice, read_all
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Channel, Result, Subscription, Values
 
@@ -84,6 +85,11 @@ class Subscribers(ClusterParts):
         """A broker's subscriptions in the order of their ids."""
         self._require_broker(broker)
         return list(self._results.subscriptions(broker, after=after, limit=limit))
+
+    def read_all(self, broker: str, asked: Sequence[Asked]) -> list[Slice]:
+        """The next results of many of a broker's subscriptions; those it does not have are left out."""
+        self._require_broker(broker)
+        return read_all(self._results, broker, asked)
 
     def results(self, subscription: str, after: int, until: int | None, limit: int) -> list[Result]:
         """Results with after < position <= until, oldest first, at most `limit`; raise Gone."""
