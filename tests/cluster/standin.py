@@ -85,8 +85,8 @@ class StandIn:
     def dataset(self, name: str) -> Dataset:
         return self.catalog.dataset(name)
 
-    def put_dataset(self, dataset: Dataset) -> object:
-        return self.catalog.put_dataset(dataset)
+    def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
+        return self.catalog.put_dataset(dataset, only_new=only_new)
 
     def drop_dataset(self, name: str) -> object:
         return self.catalog.drop_dataset(name)
@@ -97,8 +97,8 @@ class StandIn:
     def channel(self, name: str) -> Channel:
         return self.catalog.channel(name)
 
-    def put_channel(self, channel: Channel) -> object:
-        return self.catalog.put_channel(channel)
+    def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
+        return self.catalog.put_channel(channel, only_new=only_new)
 
     def drop_channel(self, name: str) -> object:
         return self.catalog.drop_channel(name)

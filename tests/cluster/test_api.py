@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,9 +21,10 @@ from hypothesis import strategies as st
 from standin import StandIn, serving
 
 from newsstand.cluster.api_log import JsonLines
-from newsstand.cluster.api_publish import byte_range
 from newsstand.cluster.tokens import Token, new_token
 from newsstand.errors import Busy, NoRoom
+from newsstand.model import Dataset
+from newsstand.serving.page import byte_range
 
 SCOPES = {
     "admin": ["admin"],
@@ -265,6 +267,7 @@ def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
     told = call["north"]("GET", "/channels/by_id").json()
     assert (told["parameters"], told["status"]["position"]) == ({"id": "string"}, 0)
     admin("PUT", "/channels/by_id", 200, json=told)
+    admin("PUT", "/channels/by_id", 412, json=table, headers={"If-None-Match": "*"})
     admin("PUT", "/channels/by_id", 409, json={**table, "query": query.replace(":id", "'x'"), "parameters": {}})
     admin("PUT", "/channels/by_id", 422, json={**table, "query": "DROP TABLE emergencies"})
     assert len(call["reader"]("GET", "/channels").json()["channels"]) == 2
@@ -275,6 +278,26 @@ def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
     admin("POST", "/channels/by_id/try", 422, json={"vlaues": []})
     admin("DELETE", "/channels/by_id")
     admin("GET", "/channels/by_id", 404)
+
+
+def test_of_many_who_make_the_same_only_one_does(call: Callers, cluster: StandIn) -> None:
+    """Each is let in before any has made it; whether it is new is asked when it is made."""
+    all_here = threading.Barrier(4)
+    make = cluster.put_dataset
+
+    def together(dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
+        all_here.wait(10)
+        return make(dataset, only_new=only_new)
+
+    cluster.put_dataset = together  # type: ignore[method-assign]
+
+    def put(number: int) -> int:
+        table = {"fields": {"level": "double", f"field_{number}": "string?"}}
+        answer = call["admin"].client.put("/datasets/floods", json=table, headers={"If-None-Match": "*"})
+        return answer.status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(put, range(4))) == [201, 412, 412, 412]
 
 
 # Brokers, subscriptions, results

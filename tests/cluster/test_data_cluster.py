@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +15,20 @@ import pytest
 from pyspark.sql import SparkSession
 from webhooks import receiving
 
-from newsstand.cluster import publications, subscribers
+from newsstand.cluster import definitions, publications, subscribers
 from newsstand.cluster.app_folder import App, read_app
-from newsstand.cluster.body import parse_channel
-from newsstand.cluster.catalog import Conflict
+from newsstand.cluster.body import Body, parse_channel
+from newsstand.cluster.catalog import Conflict, Exists
 from newsstand.cluster.channels import parse_values
 from newsstand.cluster.data_cluster import DataCluster
 from newsstand.cluster.facade import Given
 from newsstand.cluster.log import Appended
 from newsstand.cluster.log_files import FileLog
+from newsstand.cluster.matching import check_body
 from newsstand.cluster.results import Gone
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.errors import BadInput, BadQuery, BadValues, Busy, NotFound
-from newsstand.model import Channel, Field, Subscription, Values
+from newsstand.model import Channel, Dataset, Field, Subscription, Values
 
 APP = """
 [datasets.reports]
@@ -355,6 +357,28 @@ def test_a_query_that_spark_refuses_changes_nothing(here: Opened) -> None:
     assert here.payloads(still) == [{"id": "x"}]
 
 
+def test_nobody_waits_while_spark_analyses_a_query(here: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And if a dataset changes meanwhile, the query is analysed again, against what there is now."""
+    seen = []
+
+    def slowly(spark: SparkSession, body: Body, datasets: Mapping[str, Dataset]) -> object:
+        seen.append(datasets["reports"])
+        with ThreadPoolExecutor(1) as other:
+            other.submit(here.subscribe, "of_kind", "meanwhile").result(20)
+            if len(seen) == 1:
+                reports = here.cluster.dataset("reports")
+                wider = replace(reports, fields=(*reports.fields, Field("seen", "boolean", optional=True)))
+                other.submit(here.cluster.put_dataset, wider).result(60)
+        return check_body(spark, body, datasets)
+
+    monkeypatch.setattr(definitions, "check_body", slowly)
+    here.define("slow", query="SELECT r.id FROM reports r WHERE r.kind = :kind")
+    assert [one == here.cluster.dataset("reports") for one in seen] == [False, True]
+    with pytest.raises(Exists, match="'slow' exists already"):
+        here.cluster.put_channel(here.cluster.channel("slow"), only_new=True)
+    here.cluster.drop_channel("slow")
+
+
 def test_a_dataset_is_made_used_and_dropped(here: Opened) -> None:
     reports = here.cluster.dataset("reports")
     notes = replace(reports, name="notes", fields=(Field("id", "string"), Field("kind", "string")))
@@ -517,7 +541,6 @@ def test_subscriptions_are_not_counted_at_every_scrape(seldom: Opened, monkeypat
     for _ in range(3):
         assert 'newsstand_channel_subscriptions{channel="seldom"} 2.0' in seldom.cluster.metrics.text().decode()
     assert counted == ["seldom"]
-
 
 
 def test_a_publication_is_traced_to_the_streams_and_brokers_that_it_reached(here: Opened) -> None:

@@ -35,6 +35,10 @@ class Conflict(BadApp):
     """A definition is well formed, and contradicts another or what is recorded."""
 
 
+class Exists(Conflict):
+    """What was to be made is there already."""
+
+
 class Override(msgspec.Struct, frozen=True):
     """What holds in place of the file's definition: `now` (None if dropped), over the one with the hash `over`."""
 
@@ -118,10 +122,10 @@ class Catalog:
         """One channel; raise NotFound."""
         return _one(self._channels, "channel", name)
 
-    def put_dataset(self, dataset: Dataset) -> Dataset | None:
+    def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
         """Add or change a dataset; return what had its name. It is durable when this returns."""
         with self._lock:
-            before = self._datasets.get(dataset.name)
+            before = _before(self._datasets, dataset.name, only_new)
             if recorded := self._recorded.get(dataset.name):
                 require_same_records(self._dataset(dataset.name, recorded), dataset)
             changed = self._datasets | {dataset.name: dataset}
@@ -145,10 +149,10 @@ class Catalog:
             self._change("datasets", name, None, datasets=left)
             return dropped
 
-    def put_channel(self, channel: Channel) -> Channel | None:
+    def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
         """Add or change a channel; return what had its name. Its query must have been checked against Spark."""
         with self._lock:
-            before = self._channels.get(channel.name)
+            before = _before(self._channels, channel.name, only_new)
             if before is not None:
                 require_same_streams(before, channel)
             parse_body(channel, self._datasets)
@@ -286,6 +290,14 @@ def _one(nouns: Mapping[str, Noun], kind: str, name: str) -> Noun:
     if found is None:
         raise NotFound(f"no {kind} '{name}'; there are: {', '.join(sorted(nouns)) or 'none'}")
     return found
+
+
+def _before(nouns: Mapping[str, Noun], name: str, only_new: bool) -> Noun | None:
+    """What is to be changed; raise Exists if only something new may be made."""
+    before = nouns.get(name)
+    if before is not None and only_new:
+        raise Exists(f"'{name}' exists already")
+    return before
 
 
 def _read(path: Path) -> _Kept:

@@ -23,15 +23,16 @@ class Definitions(ClusterParts):
         """One dataset; raise NotFound."""
         return self.catalog.dataset(name)
 
-    def put_dataset(self, dataset: Dataset) -> None:
+    def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
         """Add a dataset, or change one; channels that read it see its new fields at their next execution."""
         with self._changing:
-            self.catalog.put_dataset(dataset)
+            before = self.catalog.put_dataset(dataset, only_new=only_new)
             self._tables.forget_dataset(dataset.name)
             for channel in self.catalog.channels().values():
                 running = self._engine.running(channel.name)
                 if running is not None and dataset.name in running.datasets:
                     self._run(channel)
+            return before
 
     def drop_dataset(self, name: str) -> None:
         """Drop a dataset that no channel reads. What was published to it stays in the log."""
@@ -50,13 +51,20 @@ class Definitions(ClusterParts):
         """One channel; raise NotFound."""
         return self.catalog.channel(name)
 
-    def put_channel(self, channel: Channel) -> None:
+    def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
         """Add a channel, or change one, if Spark can analyse its query. It begins with what is published next."""
-        with self._changing:
+        while True:
+            # Spark takes seconds, for which nobody is to wait; whether what it saw still holds is looked at below.
             datasets = self.catalog.datasets()
-            check_body(self._spark, parse_body(channel, datasets), datasets)
-            self.catalog.put_channel(channel)
-            self._run(channel)
+            body = parse_body(channel, datasets)
+            read = {name: datasets[name] for name in {channel.new, *body.stored}}
+            check_body(self._spark, body, datasets)
+            with self._changing:
+                now = self.catalog.datasets()
+                if {name: now.get(name) for name in read} == read:
+                    before = self.catalog.put_channel(channel, only_new=only_new)
+                    self._run(channel)
+                    return before
 
     def drop_channel(self, name: str) -> None:
         """Drop a channel with its subscriptions and results."""
