@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -80,7 +80,7 @@ class SessionChanged(_Change, frozen=True, gc=False, tag="session"):
     sid: Id
     generation: Position
     expires: Expiry
-    allow: list[dict[str, object]] | None = None
+    allow: list[dict[str, Any]] | None = None
 
 
 class SessionEnded(_Change, frozen=True, gc=False, tag="end"):
