@@ -69,7 +69,7 @@ class _Matched:
     def __init__(self, rows: list[dict[str, object]]) -> None:
         self._rows = rows
 
-    def toArrow(self) -> pa.Table:
+    def toArrow(self) -> pa.Table:  # noqa: N802  as Spark calls it
         return pa.Table.from_pylist(self._rows, COLUMNS)
 
 
