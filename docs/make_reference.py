@@ -65,6 +65,10 @@ tables as numbers of rows.
 It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
 result. See [run a data cluster](../how-to/run-a-data-cluster.md).
 """,
+    "newsstand coordinator": """\
+It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
+result. See [run a coordinator](../how-to/run-a-coordinator.md).
+""",
     "newsstand check": """\
 `--json` prints `{app, datasets, channels, mistakes}`: the type of each field by dataset, that of each column by
 channel. If there are mistakes, it prints `{mistakes}` alone, and exits with 2.

@@ -33,7 +33,9 @@ class Known:
     load: tuple[float, float] = (0.0, 0.0)
 
 
-def chosen(way: str, brokers: list[Known], place: Place = NOWHERE, links: list[tuple[str, str]] | None = None) -> str:
+def chosen(
+    way: str, brokers: list[Known], place: Place = NOWHERE, links: list[tuple[str, str]] | None = None
+) -> str:
     return WAYS[way](brokers, place, Surroundings(Random(3), Network(links or []))).name
 
 

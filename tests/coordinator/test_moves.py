@@ -144,7 +144,9 @@ class Moves(RuleBasedStateMachine):
                 if self.states().get(name, "dead") == "dead":
                     self.register(name)
                 edge = self.edges[name]
-                told = self.coordinator.heartbeat(name, report(len(edge.keeps), edge.adopted, edge.forgot), self.now)
+                told = self.coordinator.heartbeat(
+                    name, report(len(edge.keeps), edge.adopted, edge.forgot), self.now
+                )
                 edge.do(told)
             del self.store.moves[:]
             self.coordinator.tick(self.now)

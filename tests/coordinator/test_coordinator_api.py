@@ -1,0 +1,252 @@
+"""The coordinator over HTTP: who may ask what, what is answered, what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from coordinating import SECRET
+from coordinator_api import ADMIN, BROKERS, Served, serving, subscriber_token
+
+from newsstand.coordinator.desk import Keys
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("coordinator"), lease_s=600.0, policy="least-loaded") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def broker(served: Served) -> Iterator[httpx.Client]:
+    """A client with the brokers' token."""
+    with httpx.Client(base_url=served.url, headers={"Authorization": f"Bearer {BROKERS}"}, timeout=10) as client:
+        yield client
+
+
+@pytest.fixture
+def north(broker: httpx.Client) -> httpx.Client:
+    """The same, with `north` and `south` registered and up."""
+    for name in ("north", "south"):
+        assert broker.put(f"/brokers/{name}", json={"url": f"http://127.0.0.1:9/{name}"}).status_code == 200
+        assert broker.delete(f"/brokers/{name}/drain").status_code == 200
+    return broker
+
+
+BEAT = {"connections": 1, "subscribers": 1}
+CALLS: list[tuple[str, str, object, set[str]]] = [
+    ("PUT", "/brokers/{}", {"url": "http://127.0.0.1:9"}, {"broker"}),
+    ("POST", "/brokers/{}/heartbeat", BEAT, {"broker"}),
+    ("POST", "/brokers/{}/changes", [], {"broker"}),
+    ("POST", "/brokers/{}/drain", None, {"broker", "admin"}),
+    ("DELETE", "/brokers/{}/drain", None, {"broker", "admin"}),
+    ("GET", "/brokers", None, {"broker", "admin"}),
+    ("DELETE", "/brokers/{}", None, {"broker", "admin"}),
+    ("POST", "/subscribers", {"name": "new", "hash": "h", "broker": "north"}, {"broker"}),
+    ("POST", "/subscribers/lookup", {"broker": "north", "names": ["new"], "take": False}, {"broker"}),
+    ("GET", "/metrics", None, {"broker", "admin"}),
+    ("GET", "/broker", None, {"nobody", "subscriber", "broker", "admin"}),
+    ("GET", "/healthz", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
+    ("GET", "/readyz", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
+    ("GET", "/openapi.json", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
+]
+TOKENS = {
+    "nobody": None,
+    "wrong": "0" * 64,
+    "foreign": subscriber_token("ana", "another secret of more than thirty-two letters"),
+    "subscriber": subscriber_token("ana"),
+    "broker": BROKERS,
+    "admin": ADMIN,
+}
+
+
+@pytest.mark.parametrize("who", TOKENS)
+def test_who_may_ask_what(north: httpx.Client, who: str) -> None:
+    headers = {"Authorization": "" if TOKENS[who] is None else f"Bearer {TOKENS[who]}"}
+    for method, path, body, allowed in CALLS:
+        north.put("/brokers/passing", json={"url": "http://127.0.0.1:9"})
+        answered = north.request(method, path.format("passing"), json=body, headers=headers)
+        if who in allowed:
+            assert answered.is_success, (method, path)
+        elif who in ("nobody", "wrong", "foreign"):
+            assert answered.status_code == 401, (method, path)
+            assert answered.headers["WWW-Authenticate"] == "Bearer"
+        else:
+            assert answered.status_code == 403, (method, path)
+        if answered.is_error:
+            assert list(answered.json()) == ["error"]
+
+
+def test_every_route_is_in_the_matrix(broker: httpx.Client) -> None:
+    paths = broker.get("/openapi.json").json()["paths"]
+    routes = {(method.upper(), path) for path, known in paths.items() for method in known}
+    tried = {(method, path.replace("{}", "{name}")) for method, path, _, _ in CALLS}
+    assert tried - routes == {("GET", "/openapi.json")}
+    assert routes <= tried
+
+
+def test_only_a_token_signed_here_says_who_asks() -> None:
+    keys = Keys(SECRET)
+    assert keys.subscriber(subscriber_token("ana")) == "ana"
+    assert keys.subscriber(subscriber_token("ana", iss="somebody")) is None
+    assert keys.subscriber(subscriber_token("../ana")) is None
+    head, claims, _ = subscriber_token("ana").split(".")
+    unsigned = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0"
+    for forged in (f"{unsigned}.{claims}.", f"{head}.{claims}.", "", "a.b.c", "ä"):
+        assert keys.subscriber(forged) is None
+        assert keys.role(forged) is None
+
+
+def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
+    body = {"name": "ana@example", "hash": "$argon2id$x", "broker": "north"}
+    assert north.post("/subscribers", json=body).status_code == 201
+    assert north.post("/subscribers", json=body).status_code == 201, "the answer may have been lost"
+    assert north.post("/subscribers", json={**body, "hash": "y"}).status_code == 409
+    changes = [
+        {"op": "session", "name": "ana@example", "sid": "s", "generation": 2, "expires": 1.5, "allow": None},
+        {"op": "subscribe", "name": "ana@example", "id": "x", "channel": "near", "values": ["a", 1], "acked": 4},
+        {"op": "ack", "name": "ana@example", "id": "x", "position": 9},
+        {"op": "ack", "name": "ghost", "id": "x", "position": 9},
+        {"op": "session", "name": "ana@example", "sid": "t", "generation": 0, "expires": 9},
+        {"op": "end", "name": "ana@example", "sid": "t"},
+        {"op": "subscribe", "name": "ana@example", "id": "y", "channel": "near", "values": [], "acked": 0},
+        {"op": "unsubscribe", "name": "ana@example", "id": "y"},
+    ]
+    assert north.post("/brokers/north/changes", json=changes).json() == {"applied": 7, "moved": ["ghost"]}
+    ask = {"headers": {"Authorization": f"Bearer {subscriber_token('ana@example')}"}}
+    found = north.get("/broker?lat=3&lon=4", **ask).json()
+    assert found == {"broker": {"name": "north", "url": "http://127.0.0.1:9/north"}, "sticky": True}
+    assert north.post("/brokers/north/drain").json()["state"] == "draining"
+    assert north.get("/broker", **ask).json()["broker"]["name"] == "south"
+    told = north.post("/brokers/south/heartbeat", json=BEAT).json()
+    assert told["state"] == "up"
+    assert "ana@example" in told["adopt"]
+    looked = north.post("/subscribers/lookup", json={"broker": "south", "names": ["ana@example"], "take": True})
+    assert looked.json()["subscribers"]["ana@example"] == {
+        "name": "ana@example",
+        "hash": "$argon2id$x",
+        "sessions": {"s": {"generation": 2, "expires": 1.5, "allow": None}},
+        "subscriptions": {"x": {"channel": "near", "values": ["a", 1], "acked": 9}},
+    }
+    again = north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["ana@example"]}).json()
+    assert "ana@example" not in again["adopt"]
+    told = north.post("/brokers/north/heartbeat", json=BEAT).json()
+    assert told["state"] == "draining"
+    assert "ana@example" in told["moved"]
+    ended = north.post("/brokers/north/changes", json=[{"op": "end", "name": "ana@example", "sid": "s"}]).json()
+    assert ended == {"applied": 0, "moved": ["ana@example"]}
+    registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
+    assert "ana@example" in registered.pop("homes")
+    assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up"}
+
+
+def test_the_list_of_brokers_tells_how_they_are(north: httpx.Client) -> None:
+    north.put(
+        "/brokers/south", json={"url": "http://127.0.0.1:9", "lat": 1, "lon": 2, "node": "n", "capacity": 50}
+    )
+    north.post("/brokers/south/heartbeat", json={"connections": 5, "subscribers": 7})
+    (south,) = [one for one in north.get("/brokers").json()["brokers"] if one["name"] == "south"]
+    assert 0 < south.pop("lease_s") <= 600
+    assert south.pop("homes") >= 0
+    assert south.pop("load") >= 0.1
+    assert south == {
+        **{"name": "south", "url": "http://127.0.0.1:9", "lat": 1, "lon": 2, "node": "n", "capacity": 50},
+        **{"state": "up", "connections": 5, "subscribers": 7},
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("PUT", "/brokers/North", {"url": "http://127.0.0.1:9"}, 422, "path name"),
+        ("PUT", "/brokers/x", {"url": "ftp://127.0.0.1"}, 422, "url"),
+        ("PUT", "/brokers/x", {"url": "http://me:pw@127.0.0.1"}, 422, "url"),
+        ("PUT", "/brokers/x", {"url": "http://127.0.0.1:99999"}, 422, "url"),
+        ("PUT", "/brokers/x", {"url": "http://127.0.0.1", "lat": 91, "lon": 0}, 422, "lat"),
+        ("PUT", "/brokers/x", {"url": "http://127.0.0.1", "lat": 1}, 422, "both or neither"),
+        ("PUT", "/brokers/x", {"url": "http://127.0.0.1", "capacity": 0}, 422, "capacity"),
+        ("PUT", "/brokers/x", {"url": "http://127.0.0.1", "colour": "red"}, 422, "colour"),
+        ("POST", "/brokers/ghost/heartbeat", BEAT, 404, "ghost"),
+        ("POST", "/brokers/north/heartbeat", {"connections": -1, "subscribers": 0}, 422, "connections"),
+        ("POST", "/brokers/ghost/changes", [], 404, "ghost"),
+        ("POST", "/brokers/north/changes", [{"op": "explode", "name": "x"}], 422, "explode"),
+        ("POST", "/brokers/north/changes", [{"op": "end", "name": "x", "sid": "s", "z": 1}], 422, "z"),
+        ("POST", "/subscribers", {"name": "a b", "hash": "h", "broker": "north"}, 422, "name"),
+        ("POST", "/subscribers", {"name": "ab\n", "hash": "h", "broker": "north"}, 422, "name"),
+        ("POST", "/subscribers", {"name": "ab", "hash": "h", "broker": "ghost"}, 404, "ghost"),
+        ("POST", "/subscribers/lookup", {"broker": "ghost", "names": [], "take": True}, 404, "ghost"),
+        ("POST", "/subscribers/lookup", {"broker": "north", "names": ["a"] * 5001}, 422, "names"),
+        ("GET", "/broker?lat=91&lon=0", None, 422, "lat"),
+        ("GET", "/broker?lat=nan&lon=0", None, 422, "lat"),
+        ("GET", "/broker?lat=1", None, 422, "both or neither"),
+        ("GET", "/broker?policy=best", None, 422, "policy"),
+        ("DELETE", "/brokers/ghost", None, 404, "ghost"),
+        ("POST", "/brokers/ghost/drain", None, 404, "ghost"),
+        ("PATCH", "/brokers", None, 405, "PATCH"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(
+    north: httpx.Client, method: str, path: str, body: object, status: int, said: str
+) -> None:
+    answered = north.request(method, path, json=body)
+    assert answered.status_code == status
+    assert said in answered.json()["error"]
+
+
+def test_a_body_that_is_too_large_or_no_json_is_refused(north: httpx.Client) -> None:
+    assert north.put("/brokers/x", content=b"x" * 70_000).status_code == 413
+    assert north.put("/brokers/x", content=b"{").status_code == 400
+    assert north.put("/brokers/x", content=b"{}", headers={"Content-Encoding": "gzip"}).status_code == 415
+
+
+def test_thousands_of_changes_are_one_quick_call(north: httpx.Client) -> None:
+    north.post("/subscribers", json={"name": "many", "hash": "h", "broker": "north"})
+    changes: list[object] = [
+        {"op": "subscribe", "name": "many", "id": f"x{n}", "channel": "near", "values": [n], "acked": 0}
+        for n in range(5000)
+    ]
+    changes += [{"op": "ack", "name": "many", "id": f"x{n}", "position": n} for n in range(5000)]
+    answered = north.post("/brokers/north/changes", json=changes)
+    assert answered.json() == {"applied": 10_000, "moved": []}
+    assert answered.elapsed.total_seconds() < 5
+
+
+def test_metrics_count_states_and_never_names(north: httpx.Client) -> None:
+    north.get("/nowhere/at/all")
+    text = north.get("/metrics").text
+    assert 'newsstand_coordinator_brokers{state="up"}' in text
+    assert 'newsstand_coordinator_moves_total{reason="draining"}' in text
+    assert 'route="/brokers/{name}"' in text
+    assert "north" not in text
+    assert "nowhere" not in text
+
+
+def test_without_a_broker_there_is_none_to_hand_out_and_a_store_that_is_away_is_told(tmp_path: Path) -> None:
+    with serving(tmp_path, open_metrics=True) as served, httpx.Client(base_url=served.url) as client:
+        answered = client.get("/broker")
+        assert (answered.status_code, answered.headers["Retry-After"]) == (503, "1")
+        assert client.get("/metrics").status_code == 200
+        assert client.get("/readyz").json() == {"status": "ready"}
+        served.store.close()
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_death_is_noticed_although_nobody_asks(tmp_path: Path) -> None:
+    with serving(tmp_path, lease_s=0.8) as served, httpx.Client(base_url=served.url) as client:
+        client.headers["Authorization"] = f"Bearer {BROKERS}"
+        client.put("/brokers/a", json={"url": "http://127.0.0.1:9"})
+        client.post("/subscribers", json={"name": "ana", "hash": "h", "broker": "a"})
+        adopt: list[str] = []
+        deadline = time.monotonic() + 15
+        while not adopt and time.monotonic() < deadline:
+            time.sleep(0.05)
+            answered = client.post("/brokers/b/heartbeat", json=BEAT)
+            if answered.status_code == 404:
+                client.put("/brokers/b", json={"url": "http://127.0.0.1:9"})
+            else:
+                adopt = answered.json()["adopt"]
+        assert adopt == ["ana"]

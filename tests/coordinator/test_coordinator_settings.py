@@ -1,0 +1,121 @@
+"""How a coordinator is set up, by a file, the environment and options, and what is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from coordinating import SECRET
+
+from newsstand.cli.main import run
+from newsstand.coordinator.settings import Settings, read_settings
+from newsstand.coordinator.store_sqlite import SqliteStore
+from newsstand.errors import BadInput
+
+FILE = f"""
+[coordinator]
+secret = "{SECRET}"
+port = 9001
+data = "kept"
+policy = "random"
+lease_s = 5
+links = [["core", "north"], ["core", "south"]]
+"""
+
+
+def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "coordinator.toml"
+    file.write_text(FILE)
+    assert read_settings(file, {}, {}) == Settings(
+        SECRET,
+        port=9001,
+        data=tmp_path / "kept",
+        policy="random",
+        lease_s=5.0,
+        links=(("core", "north"), ("core", "south")),
+    )
+    environment = {
+        "NEWSSTAND_COORDINATOR_PORT": "9002",
+        "NEWSSTAND_COORDINATOR_LEASE_S": "1.5",
+        "NEWSSTAND_COORDINATOR_OPEN_METRICS": "true",
+        "NEWSSTAND_COORDINATOR_SERVICE_HOST": "somebody else's",
+    }
+    found = read_settings(file, environment, {"port": 9003, "host": None})
+    assert (found.port, found.lease_s, found.open_metrics) == (9003, 1.5, True)
+
+
+def test_the_secret_of_a_later_source_wins_however_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f"{'x' * 40}\n")
+    file = tmp_path / "coordinator.toml"
+    file.write_text(FILE)
+    assert read_settings(file, {}, {"secret_file": tmp_path / "secret"}).secret == "x" * 40
+    file.write_text('[coordinator]\nsecret_file = "secret"\n')
+    assert read_settings(file, {}, {}).secret == "x" * 40
+    assert read_settings(file, {"NEWSSTAND_COORDINATOR_SECRET": SECRET}, {}).secret == SECRET
+
+
+def test_a_secret_is_never_shown() -> None:
+    assert SECRET not in repr(Settings(SECRET))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('secret = "short"', "coordinator.secret: the secret must have at least 32 characters"),
+        ("", "a secret is missing"),
+        ("prot = 1", "coordinator.prot: is not known; did you mean 'port'?"),
+        ("port = 65536", "coordinator.port: must be a whole number from 0 to 65535"),
+        ('policy = "best"', "coordinator.policy: 'best' is none of hops, least-loaded, miles, nearest, random"),
+        ("lease_s = 0", "coordinator.lease_s: must be a number of seconds from 0.2 to 3600"),
+        ('links = [["a"]]', "coordinator.links: must be a list of pairs"),
+        ("host = 7", "coordinator.host: must be a text"),
+        ('open_metrics = "maybe"', "coordinator.open_metrics: must be true or false"),
+        ('secret_file = "nowhere"', "nowhere: the secret cannot be read"),
+        (f'secret = "{SECRET}"\ncertificate = "c.pem"', "certificate and key: give both or neither"),
+        (f'secret = "{SECRET}"\ncertificate = "c.pem"\nkey = "k.pem"', "c.pem: there is no such file"),
+        ("[other]", "other: is not known"),
+        ("port = ", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "coordinator.toml"
+    file.write_text(f"[coordinator]\n{text}\n")
+    with pytest.raises(BadInput) as raised:
+        read_settings(file, {}, {})
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--config", "nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["--secret-file", "nowhere"], "nowhere: the secret cannot be read"),
+        (["--policy", "best"], "--policy: 'best' is none of"),
+        (["--lease-s", "0"], "--lease-s: must be"),
+        ([], "a secret is missing"),
+    ],
+)
+def test_the_command_refuses_bad_input_with_2(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_COORDINATOR_SECRET", raising=False)
+    assert run(["coordinator", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("newsstand: ")
+    assert said in line
+
+
+def test_a_store_that_is_no_store_or_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello, this is no database at all" * 100)
+    with pytest.raises(BadInput, match="no store of a coordinator"):
+        SqliteStore(tmp_path / "text")
+    store = SqliteStore(tmp_path / "store")
+    with pytest.raises(BadInput, match="used by another coordinator"):
+        SqliteStore(tmp_path / "store")
+    store._connection.execute("PRAGMA user_version = 99")
+    store.close()
+    with pytest.raises(BadInput, match="newer version"):
+        SqliteStore(tmp_path / "store")
+    with pytest.raises(BadInput, match="cannot open"):
+        SqliteStore(tmp_path / "no" / "store")
+    assert (tmp_path / "store").stat().st_mode & 0o077 == 0, "for nobody else to read"
