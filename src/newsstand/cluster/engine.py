@@ -61,6 +61,8 @@ class Engine:
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="execution")
+        self._aside = ThreadPoolExecutor(2, thread_name_prefix="beside-executions")
+        """For what must neither wait for executions nor hold up the clock: chores, starts and stops of streams."""
         self._timer = threading.Thread(target=self._tick_on, name="engine", daemon=True)
 
     def every(self, seconds: float, chore: Callable[[], object]) -> None:
@@ -78,9 +80,8 @@ class Engine:
         self._stopping.set()
         if self._timer.ident is not None:
             self._timer.join()
-        with self._lock:
-            streams, self._streams = list(self._streams.values()), {}
-        for stream in streams:
+        self._aside.shutdown(cancel_futures=True)
+        for stream in self._streams.values():
             stream.stop()
         self._pool.shutdown(cancel_futures=True)
 
@@ -131,18 +132,19 @@ class Engine:
                 self._stopping.wait(1.0)
 
     def _tick(self, now: float) -> None:
+        self._busy = {what: doing for what, doing in self._busy.items() if not doing.done()}
         for chore in self._chores:
-            if now >= chore.due and self._submit(chore, chore.work):
+            if now >= chore.due and self._submit(chore, self._aside, chore.work):
                 chore.due = now + chore.seconds
         with self._lock:
             channels = list(self._channels.values())
-        self._mind_streams(channels, now)
+        self._submit("streams", self._aside, self._mind_streams, channels, now)
         groups: dict[tuple[str, float], list[Running]] = {}
         for running in channels:
             name = running.channel.name
             if running.failure is not None or name in self._behind:
                 due = running.failure is None or now >= running.failure.retry_at
-                if due and self._submit(("again", name), self._again, running):
+                if due and self._submit(("again", name), self._pool, self._again, running):
                     with self._lock:
                         if self._channels.get(name) is running:
                             self._behind.discard(name)
@@ -150,16 +152,17 @@ class Engine:
                 groups.setdefault((running.channel.new, running.channel.period_s), []).append(running)
         self._due = {group: self._due.get(group, now + group[1]) for group in groups}
         for group, members in groups.items():
-            if now >= self._due[group] and self._submit(group, self._together, members):
+            if now >= self._due[group] and self._submit(group, self._pool, self._together, members):
                 missed = (now - self._due[group]) // group[1]
                 self._due[group] += (missed + 1) * group[1]
 
-    def _submit(self, what: object, work: Callable[..., object], *arguments: object) -> bool:
+    def _submit(
+        self, what: object, where: ThreadPoolExecutor, work: Callable[..., object], *arguments: object
+    ) -> bool:
         """Have it done in another thread, unless the last time is still under way."""
-        doing = self._busy.get(what)
-        if doing is not None and not doing.done():
+        if what in self._busy:
             return False
-        self._busy[what] = self._pool.submit(_told, work, *arguments)
+        self._busy[what] = where.submit(_told, work, *arguments)
         return True
 
     def _again(self, running: Running) -> None:
@@ -212,6 +215,8 @@ class Engine:
             for running in channels
             if running.channel.period_s is None
         }
+        if self._stopping.is_set():
+            return
         for name in set(self._streams) - set(needed):
             self._streams.pop(name).stop()
         for name, dataset in needed.items():
@@ -229,7 +234,7 @@ class Engine:
         known = [position for position in positions if position is not None]
         after = min(known, default=self._log.head(name))
         self._checkpoints += 1  # an old one would begin where it left off, and not where the channels are
-        checkpoint = self._scratch / f"{name}-{self._checkpoints}"
+        checkpoint = stream.checkpoint = self._scratch / f"{name}-{self._checkpoints}"
         source = self._log.stream(self._spark, stream.dataset, after, self._limit)
         ends = {-1: after}
 
@@ -257,6 +262,7 @@ class _Stream:
         self.dataset = dataset
         self.starts = 0
         self.error: str | None = None
+        self.checkpoint: Path | None = None
         self._query: StreamingQuery | None = None
         self._begun = 0.0
         self._next = 0.0
@@ -278,6 +284,7 @@ class _Stream:
         self._failures += 1
         self._begun = now
         self._next = now + min(60.0, 2.0 ** min(self._failures, 6))
+        self._forget_checkpoint()
         try:
             self._query = begin(self)
         except Exception as error:
@@ -290,6 +297,12 @@ class _Stream:
                 self._query.stop()
             except Exception as error:  # of a Spark that is gone, or takes too long: nothing is lost by it
                 logger.error("stream of %s: %s", self.dataset.name, first_line(error))
+        self._forget_checkpoint()
+
+    def _forget_checkpoint(self) -> None:
+        if self.checkpoint is not None:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
+            self.checkpoint = None
 
 
 class _Chore:
