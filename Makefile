@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test test-all check format bench bench-week bench-cluster lock clean
+.PHONY: help demo test test-all check format bench bench-week bench-cluster bench-broker lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies,
 bench-cluster: $(READY)  ## the data cluster: matching up to a million subscriptions, publish to result
 	@$(BIN)/python benchmarks/matching.py
 	@$(BIN)/python benchmarks/publish_to_result.py
+
+bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado, by the server's CPU time
+	@$(BIN)/python benchmarks/fan_out.py
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv

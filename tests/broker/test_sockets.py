@@ -102,6 +102,17 @@ def test_messages_are_answered_in_their_order(server: SocketServer) -> None:
     assert server.acknowledged == [("ana", {"s1": 4, "s2": 0}), ("ana", {"s1": 5})]
 
 
+def test_who_waits_for_a_slow_disk_is_not_taken_for_dead(server: SocketServer) -> None:
+    server.do(server.durable.clear)
+    with server.client() as client:
+        assert received(client) == READY
+        client.send('{"ack": {"s": 1}}')
+        server.until(lambda: next(iter(server.hub._connections)).busy)
+        server.do(lambda: [server.hub.sweep(now) for now in range(0, 100_000, 1000)])
+        server.do(server.durable.set)
+        assert received(client) == {"acked": {"s": 1}}
+
+
 def test_what_waits_for_an_acknowledgement_is_not_read(server: SocketServer) -> None:
     """A client that sends without end while the disk is slow fills its own buffers, not the broker's."""
     server.do(server.durable.clear)

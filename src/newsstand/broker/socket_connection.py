@@ -47,7 +47,6 @@ class Connection(asyncio.Protocol):
     """A client's WebSocket, from the handshake to the end; used from the thread of its event loop only."""
 
     __slots__ = (
-        "_frames",
         "_inbox",
         "_lost",
         "_opening",
@@ -57,12 +56,12 @@ class Connection(asyncio.Protocol):
         "_talk",
         "_task",
         "_timer",
-        "_transport",
         "_unread",
         "_waiting",
         "asked",
         "closing",
         "expires_ms",
+        "frames",
         "heard",
         "left",
         "paused",
@@ -70,6 +69,7 @@ class Connection(asyncio.Protocol):
         "session",
         "stuck_since",
         "subscriber",
+        "transport",
         "write",
     )
 
@@ -77,10 +77,10 @@ class Connection(asyncio.Protocol):
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any], **_: object
     ) -> None:
         self._server = server_state
-        self._frames = ServerProtocol(max_size=LARGEST, logger=_frames_log)
+        self.frames = ServerProtocol(max_size=LARGEST, logger=_frames_log)
         self._opening: Opening | None = Opening(self, config, server_state, app_state)
-        self._transport: asyncio.Transport = asyncio.Transport()
-        self.write: Callable[[bytes], None] = self._transport.write
+        self.transport: asyncio.Transport = asyncio.Transport()
+        self.write: Callable[[bytes], None] = self.transport.write
         self._talk: Talk | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -112,8 +112,8 @@ class Connection(asyncio.Protocol):
 
     def limit(self, high_water: int) -> None:
         """Hold at most so many bytes that the client did not read yet, here and again in the kernel."""
-        self._transport.set_write_buffer_limits(high=high_water)
-        bound: socket.socket | None = self._transport.get_extra_info("socket")
+        self.transport.set_write_buffer_limits(high=high_water)
+        bound: socket.socket | None = self.transport.get_extra_info("socket")
         if bound is not None and bound.family != socket.AF_UNIX:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, high_water)
 
@@ -131,11 +131,16 @@ class Connection(asyncio.Protocol):
         if self.closing:
             return
         self._inbox.clear()
-        if self._frames.state is State.OPEN:
+        if self.frames.state is State.OPEN:
             # A reason has room for 123 bytes.
-            self._frames.send_close(code, reason.encode()[:123].decode(errors="ignore"))
-            self.write(b"".join(self._frames.data_to_send()))
+            self.frames.send_close(code, reason.encode()[:123].decode(errors="ignore"))
+            self.write(b"".join(self.frames.data_to_send()))
         self._end()
+
+    @property
+    def busy(self) -> bool:
+        """Is a message being answered? Until it is, the client is not read from."""
+        return self._task is not None
 
     @property
     def held(self) -> int:
@@ -145,8 +150,8 @@ class Connection(asyncio.Protocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self.write = self._transport.write
+        self.transport = cast(asyncio.Transport, transport)
+        self.write = self.transport.write
         self._server.connections.add(self)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -188,14 +193,6 @@ class Connection(asyncio.Protocol):
 
     # What the ASGI side needs while the connection opens.
 
-    @property
-    def transport(self) -> asyncio.Transport:
-        return self._transport
-
-    @property
-    def frames(self) -> ServerProtocol:
-        return self._frames
-
     def opened(self) -> None:
         """The app has returned: nothing of the opening is needed any longer."""
         if self._opening is None:
@@ -207,7 +204,7 @@ class Connection(asyncio.Protocol):
         elif accepted:
             self.close(1000, "")
         else:
-            self._transport.close()
+            self.transport.close()
 
     def next_message(self) -> bytes | None:
         """The oldest message that is not answered yet."""
@@ -229,29 +226,29 @@ class Connection(asyncio.Protocol):
         self._attend()
 
     def _parse(self, data: bytes) -> None:
-        self._frames.receive_data(data)
-        for event in self._frames.events_received():
+        self.frames.receive_data(data)
+        for event in self.frames.events_received():
             if isinstance(event, Frame):
                 self._take(event)
             elif isinstance(event, Request) and self._opening is not None:
                 self._opening.begin(event)
-        out = b"".join(self._frames.data_to_send())
+        out = b"".join(self.frames.data_to_send())
         if self.closing:
             return
         if out:
             self.write(out)
-        if self._frames.close_expected():  # the client closed, or broke the protocol
-            polite = self._frames.parser_exc is None
+        if self.frames.close_expected():  # the client closed, or broke the protocol
+            polite = self.frames.parser_exc is None
             self._end()
             if polite:
-                self._transport.close()
-            elif self._transport.can_write_eof():
-                self._transport.write_eof()
+                self.transport.close()
+            elif self.transport.can_write_eof():
+                self.transport.write_eof()
 
     def _take(self, frame: Frame) -> None:
         if self.closing:
             if frame.opcode is Opcode.CLOSE:
-                self._transport.close()
+                self.transport.close()
         elif frame.opcode is Opcode.BINARY:
             self.close(MALFORMED, "messages are text")
         elif frame.opcode is Opcode.TEXT and frame.fin:
@@ -294,15 +291,15 @@ class Connection(asyncio.Protocol):
         if wanted != self._reading and not self._lost:
             self._reading = wanted
             if wanted:
-                self._transport.resume_reading()
+                self.transport.resume_reading()
             else:
-                self._transport.pause_reading()
+                self.transport.pause_reading()
 
     def _end(self) -> None:
         """Nothing more is written; the client has a while to leave; what it said before is still attended to."""
         self._forget()
         if not self._lost and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+            self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
         self._listen()
 
     def _forget(self) -> None:

@@ -135,7 +135,7 @@ class Opening:
             return {"type": "websocket.disconnect", "code": MALFORMED}
 
     async def _send(self, message: Message) -> None:
-        if self._connection.closing:
+        if self._connection.closing or self._connection.transport.is_closing():
             raise OSError("the client has left")
         match message["type"]:
             case "websocket.accept" if self._welcome is not None:

@@ -121,7 +121,7 @@ class Hub:
                 connection.stuck_since = connection.stuck_since or now
                 if now - connection.stuck_since >= self._stuck_after_ms:
                     connection.close(TOO_SLOW, "stopped reading")
-            elif connection.heard:
+            elif connection.heard or connection.busy:
                 connection.heard = connection.asked = False
                 connection.quiet_since = now
             elif not connection.asked:
