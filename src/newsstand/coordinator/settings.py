@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import ssl
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -114,8 +115,16 @@ def _settings(given: dict[str, object]) -> Settings:
     if isinstance(certificate, Path) and isinstance(key, Path):
         given["tls"] = tls = Tls(certificate, key)
         tls.check()
+        _require_pair(tls)
     known = {one.name for one in fields(Settings)}
     return Settings(**{key: value for key, value in given.items() if key in known})  # type: ignore[arg-type]
+
+
+def _require_pair(tls: Tls) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # what ssl raises is one, too
+        raise BadOption(f"{tls.certificate}: is no certificate in PEM with the key {tls.key} ({error})") from error
 
 
 def _secret_in(file: Path) -> str:

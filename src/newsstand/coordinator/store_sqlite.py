@@ -22,6 +22,8 @@ PRAGMA locking_mode = EXCLUSIVE;
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA cache_size = -65536;
+PRAGMA temp_store = MEMORY;
+CREATE TEMPORARY TABLE moving (name TEXT PRIMARY KEY, old TEXT, new TEXT, told INTEGER) WITHOUT ROWID;
 """
 _TABLES = """
 BEGIN IMMEDIATE;
@@ -42,14 +44,20 @@ COMMIT;
 """
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 _ADOPT = """
-INSERT INTO handovers SELECT :new, :name, 'adopt', :serial, coalesce(
-    (SELECT unread_since FROM handovers WHERE broker = :old AND name = :name AND kind = 'adopt'), :old) WHERE true
+INSERT INTO handovers SELECT m.new, m.name, 'adopt', :serial, coalesce(h.unread_since, m.old)
+    FROM moving m LEFT JOIN handovers h ON h.broker = m.old AND h.name = m.name AND h.kind = 'adopt' WHERE true
 ON CONFLICT (broker, name) DO UPDATE
     SET kind = excluded.kind, serial = excluded.serial, unread_since = excluded.unread_since
 """
 _MOVED = """
-INSERT INTO handovers VALUES (:old, :name, 'moved', :serial, NULL)
+INSERT INTO handovers SELECT m.old, m.name, 'moved', :serial, NULL FROM moving m WHERE m.told
 ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.serial, unread_since = NULL
+"""
+_TOOK = "DELETE FROM handovers WHERE (broker, name) IN (SELECT new, name FROM moving)"
+_NOT_TOLD = "DELETE FROM handovers WHERE (broker, name) IN (SELECT old, name FROM moving WHERE NOT told)"
+_GO = """
+UPDATE subscribers SET home = (SELECT m.new FROM moving m WHERE m.name = subscribers.name)
+    WHERE name IN (SELECT name FROM moving)
 """
 
 
@@ -181,12 +189,16 @@ class SqliteStore:
     def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> None:
         with self._writing() as connection:
             self._serial += 1
-            given = [{"name": one.name, "old": one.old, "new": one.new, "serial": self._serial} for one in moves]
-            gone = "DELETE FROM handovers WHERE broker = :{} AND name = :name"
-            connection.executemany(gone.format("new") if takes else _ADOPT, given)
-            connection.executemany(_MOVED, [one for one in given if one["old"] in told])
-            connection.executemany(gone.format("old"), [one for one in given if one["old"] not in told])
-            connection.executemany("UPDATE subscribers SET home = :new WHERE name = :name AND home = :old", given)
+            connection.execute("DELETE FROM moving")
+            connection.executemany(
+                "INSERT INTO moving VALUES (?, ?, ?, ?)",
+                ((one.name, one.old, one.new, one.old in told) for one in moves),
+            )
+            serial = {"serial": self._serial}
+            connection.execute(_TOOK) if takes else connection.execute(_ADOPT, serial)
+            connection.execute(_MOVED, serial)
+            connection.execute(_NOT_TOLD)
+            connection.execute(_GO)
 
     # Handovers
 
