@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from newsstand.cluster import results_retention
 from newsstand.cluster.results import MATCHED, Delivery, Execution, Gone, Moved, Results, Stored, WantedPage
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Page, Result, Retention, Subscription, Values, subscription_id
@@ -431,11 +432,30 @@ class ResultsSuite:
         (delivery,) = store.due("north")
         store.told(delivery.id, 0)
         store.retain("alerts", Retention(), day)
+        assert store.tidy(day) == 0
         assert len(store.deliveries(kept.execution)) == 1
         assert len(store.executions("alerts")) == 2
         store.retain("alerts", Retention(), 7 * day + 1)
+        assert store.tidy(7 * day + 1) == 1
         assert store.deliveries(kept.execution) == []
         assert [record.number for record in store.executions("alerts")] == [kept.execution]
+
+    def test_a_call_of_retention_comes_to_an_end_and_the_next_goes_on(
+        self, store: Results, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(results_retention, "MOST_SLICES", 2)
+        monkeypatch.setattr(results_retention, "CHUNK", 5)
+        (one,) = store.subscribe("north", "alerts", {("fire",): 1})
+        for number in range(12):
+            rows = [row(one.stream, number + 1)] * 3 if number % 2 else []
+            store.store(over(number, number + 1, number), computed(rows))
+        for delivery in store.due("north", 99):
+            store.told(delivery.id, 0)
+        assert [store.retain("alerts", Retention(count=2), 0) for _ in range(3)] == [10, 6, 0]
+        assert store.head(one.stream) == (17, 18)
+        assert sum(store.retain("alerts", Retention(age_s=0), 10**12) for _ in range(6)) == 2
+        assert store.executions("alerts") == []
+        assert [store.tidy(10**12) for _ in range(2)] == [6, 0]
 
     def test_a_channel_that_is_forgotten_leaves_nothing(self, store: Results) -> None:
         (old,) = store.subscribe("north", "alerts", {("fire",): 1})

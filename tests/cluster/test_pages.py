@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,53 @@ def test_a_page_whose_metadata_was_never_written_is_not_there(store: PageStore) 
     page = store.keep(b"x")
     next(store.folder.rglob("*.json")).unlink()
     assert store.find(page.id) is None
+    assert store.keep(b"x") == page
+    assert store.find(page.id) is not None
+
+
+def aged(store: PageStore, page: Page, at_s: float) -> None:
+    for path in store.folder.rglob(f"{page.id}*"):
+        os.utime(path, (at_s, at_s))
+
+
+def test_pages_that_were_not_published_for_long_are_swept(store: PageStore) -> None:
+    old, again, there, new = (
+        store.keep(b"old"),
+        store.keep(b"again"),
+        store.point("http://a/", 1),
+        store.keep(b"new"),
+    )
+    for page in (old, again, there):
+        aged(store, page, 1000)
+    store.keep(b"again")
+    assert store.sweep(900, folders=256) == 0
+    assert store.sweep(2000, folders=256) == 3
+    assert [store.find(page.id) is not None for page in (old, again, there, new)] == [False, True, False, True]
+    assert len(files(store)) == 4
+
+
+def test_a_sweep_goes_through_a_few_folders_at_a_time(store: PageStore) -> None:
+    for number in range(50):
+        aged(store, store.keep(bytes([number])), 1000)
+    removed = [store.sweep(2000) for _ in range(32)]
+    assert sum(removed) == 100
+    assert max(removed) < 30
+    assert files(store) == []
+
+
+def test_a_page_that_is_published_while_it_is_swept_stays(
+    store: PageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = store.keep(b"x")
+    aged(store, page, 1000)
+    write = PageStore._write
+
+    def sweep_before(self: PageStore, path: Path, data: bytes) -> None:
+        assert self.sweep(2000, folders=256) == 0
+        write(self, path, data)
+
+    monkeypatch.setattr(PageStore, "_write", sweep_before)
+    next(store.folder.rglob("*.json")).unlink()
     assert store.keep(b"x") == page
     assert store.find(page.id) is not None
 

@@ -7,6 +7,7 @@ import pytest
 from results_suite import Open, ResultsSuite, computed, over, payloads, row
 
 from newsstand.cluster.results import Results
+from newsstand.cluster.results_retention import OLD_EXECUTIONS
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.errors import BadInput, NoRoom
 
@@ -50,6 +51,14 @@ class TestSqlite(ResultsSuite):
         with store._connection() as connection:
             connection.execute("PRAGMA max_page_count = 1000000")
         assert store.store(over(1, 2), computed([row(one.stream, 2, "x" * 100_000)])).results == 1
+
+    def test_what_is_old_is_found_by_time(self, store: Results) -> None:
+        assert isinstance(store, SqliteResults)
+        with store._reading() as transaction:
+            plan = transaction.rows(f"EXPLAIN QUERY PLAN {OLD_EXECUTIONS}", name="alerts", limit_ms=1, limit=1)
+        told = " ".join(str(step[3]) for step in plan)
+        assert "executions_by_time (channel=? AND at_ms>? AND at_ms<?)" in told
+        assert "TEMP B-TREE" not in told
 
     def test_another_version_and_other_files_are_refused(
         self, store: Results, open_store: Open, tmp_path: Path

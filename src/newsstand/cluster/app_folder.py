@@ -6,6 +6,7 @@
     [[tokens]]        name, sha256, scopes (see `tokens`)
     [cluster]         where the cluster listens, keeps its data, and its limits: `ClusterOptions`
     [spark]           settings of Spark (see `newsstand.spark.session`)
+    [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
 
 All mistakes are found in one pass; each is one line that names the file and the place in it.
 """
@@ -29,6 +30,8 @@ from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
 
 FILE = "newsstand.toml"
+TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers")
+"""What may stand in it; of the last two `newsstand up` knows more."""
 MIB = 2**20
 
 
@@ -64,6 +67,8 @@ class ClusterOptions:
     max_body_bytes: int = 16 * MIB
     max_subscriptions_body_bytes: int = 256 * MIB
     max_page_bytes: int = MIB
+    keep_pages_s: float | None = None
+    """How long a page is kept after it was last published; for ever if None."""
     max_lag: int = 1_000_000
     """Publications that a channel may be behind before publishers are told to wait."""
     max_batch: int = 100_000
@@ -122,7 +127,7 @@ class _Reading:
         self.mistakes: list[str] = []
 
     def app(self, document: Mapping[str, object]) -> App:
-        self.refuse_unknown(document, ("datasets", "channels", "defaults", "tokens", "cluster", "spark"), "")
+        self.refuse_unknown(document, TABLES, "")
         datasets: dict[str, Dataset] = {}
         for name, table in self.tables(document, "datasets"):
             with self.noting():
@@ -273,6 +278,7 @@ CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
     "max_body_bytes": ("max_body_bytes", byte_count),
     "max_subscriptions_body_bytes": ("max_subscriptions_body_bytes", byte_count),
     "max_page_bytes": ("max_page_bytes", byte_count),
+    "keep_pages": ("keep_pages_s", duration_s),
     "max_lag": ("max_lag", _count),
     "max_batch": ("max_batch", _count),
     "away_after": ("away_after_s", duration_s),

@@ -76,8 +76,11 @@ class DataCluster(Publications, Definitions, Subscribers):
                 self._tables.catch_up(dataset)
 
     def _retain(self) -> None:
+        self._results.tidy(self._now_ms())
         for channel in self.catalog.channels().values():
             self._results.retain(channel.name, channel.retention, self._now_ms())
+        if self._options.keep_pages_s is not None:
+            self._pages.sweep(self._now_ms() / 1000 - self._options.keep_pages_s)
 
     def _measure(self) -> None:
         for name, channel in self.catalog.channels().items():

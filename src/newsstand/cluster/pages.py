@@ -13,6 +13,10 @@ import hashlib
 import os
 import re
 import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -81,6 +85,10 @@ class PageStore:
     def __init__(self, folder: Path, max_bytes: int = MAX_PAGE_BYTES) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
+        self._swept = 0
+        self._storing: Counter[str] = Counter()
+        """The ids of pages that are being stored; they are not swept."""
+        self._lock = threading.Lock()
 
     def keep(self, content: bytes, type: str = "application/octet-stream") -> Page:
         """Store a page; return when it is durable. Content that is known keeps the type that it came with first.
@@ -90,18 +98,19 @@ class PageStore:
         if len(content) > self.max_bytes:
             raise BadInput(f"page: {len(content)} bytes; at most {self.max_bytes} are allowed")
         page = carried(content, type)
-        known = self.find(page.id)
-        if known is not None:
-            return Page(page.id, page.size, known.type)
-        self._write(self._place(page.id), content)
-        self._write(self._place(page.id, ".json"), msgspec.json.encode(_Metadata(page.size, page.type)))
+        with self._stored_again(page.id) as known:
+            if known is not None:
+                return Page(page.id, page.size, known.type)
+            self._write(self._place(page.id), content)
+            self._write(self._place(page.id, ".json"), msgspec.json.encode(_Metadata(page.size, page.type)))
         return page
 
     def point(self, url: str, size: int, type: str = "application/octet-stream") -> Page:
         """Remember where a page's origin keeps it; what is said last about an address stays."""
         page = elsewhere(url, size, type)
-        if self.find(page.id) != StoredPage(page.id, page.size, page.type, url=url):
-            self._write(self._place(page.id, ".json"), msgspec.json.encode(_Metadata(size, type, url)))
+        with self._stored_again(page.id) as known:
+            if known != StoredPage(page.id, page.size, page.type, url=url):
+                self._write(self._place(page.id, ".json"), msgspec.json.encode(_Metadata(size, type, url)))
         return page
 
     def store(self, given: GivenPage) -> Page:
@@ -125,6 +134,40 @@ class PageStore:
             return StoredPage(id, metadata.size, metadata.type, url=metadata.url)
         path = self._place(id)
         return StoredPage(id, metadata.size, metadata.type, path) if path.exists() else None
+
+    def sweep(self, before_s: float, folders: int = 8) -> int:
+        """Remove pages that were last published before that time (Unix seconds), from the next few of the folders;
+        return how many files. A page that is published meanwhile stays."""
+        removed = 0
+        for _ in range(folders):
+            folder = self.folder / f"{self._swept:02x}"
+            self._swept = (self._swept + 1) % 256
+            files = list(folder.iterdir()) if folder.is_dir() else []
+            # The metadata before its content, as it came after it: a page that can be found is whole.
+            for path in sorted(files, key=lambda path: path.suffix != ".json"):
+                with self._lock:
+                    metadata = path.with_suffix(".json")
+                    dated = metadata if metadata.exists() else path
+                    if path.stem not in self._storing and dated.exists() and dated.stat().st_mtime < before_s:
+                        path.unlink(missing_ok=True)
+                        removed += 1
+        return removed
+
+    @contextmanager
+    def _stored_again(self, id: str) -> Iterator[StoredPage | None]:
+        """The page that is there while it is being stored, perhaps once more: it is as young as a new one."""
+        with self._lock:
+            self._storing[id] += 1
+        try:
+            found = self.find(id)
+            if found is not None:
+                os.utime(self._place(id, ".json"))
+            yield found
+        finally:
+            with self._lock:
+                self._storing[id] -= 1
+                if not self._storing[id]:
+                    del self._storing[id]
 
     def _place(self, id: str, suffix: str = "") -> Path:
         return self.folder / id[:2] / (id + suffix)

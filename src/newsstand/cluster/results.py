@@ -204,7 +204,13 @@ class Results(ABC):
 
     @abstractmethod
     def retain(self, channel: str, retention: Retention, now_ms: int) -> int:
-        """Remove what a channel's retention does not keep; return how many results."""
+        """Remove what a channel's retention does not keep, oldest first, and executions that nobody asks for any
+        more; return how many results. What is very much goes in several calls, so that each comes to an end."""
+
+    @abstractmethod
+    def tidy(self, now_ms: int) -> int:
+        """Remove deliveries that were answered more than a day ago; return how many. As with `retain`, what is
+        very much goes in several calls."""
 
     # Brokers and what they are still to be told
 

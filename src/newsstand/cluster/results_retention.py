@@ -14,8 +14,26 @@ KEEP_EXECUTIONS_MS = 7 * 86_400_000
 """How long an execution without results that are left is kept: a week."""
 
 
+MOST_SLICES = 100
+"""Slices that one call removes at most: a million results."""
+
+OLD_EXECUTIONS = """
+SELECT e.number, e.last_row,
+    coalesce((SELECT min(id) FROM results WHERE id BETWEEN e.first_row AND e.last_row), e.last_row + 1)
+FROM channels c JOIN executions e ON e.channel = c.name AND e.number > c.aged
+WHERE c.name = :name AND e.at_ms < :limit_ms
+    AND e.at_ms >= coalesce((SELECT a.at_ms FROM executions a WHERE a.number = c.aged), 0)
+ORDER BY e.at_ms, e.number LIMIT :limit
+"""
+"""Times of a channel's executions rise with their numbers: what is old is found by time, without the rest."""
+
+
 class RetentionInSql(SqlStore):
     """Retention by age and by count."""
+
+    def __init__(self) -> None:
+        self._looked_at: dict[str, tuple[int, int]] = {}
+        """The (time, number) of the last execution of each channel that was looked at whether it can go."""
 
     def retain(self, channel: str, retention: Retention, now_ms: int) -> int:
         removed = 0
@@ -23,7 +41,22 @@ class RetentionInSql(SqlStore):
             removed += self._drop_old(channel, now_ms - int(retention.age_s * 1000))
         if retention.count is not None:
             removed += self._drop_surplus(channel, retention.count)
-        self._drop_records(channel, now_ms)
+        self._drop_executions(channel, now_ms - KEEP_EXECUTIONS_MS)
+        return removed
+
+    def tidy(self, now_ms: int) -> int:
+        removed = 0
+        for _ in range(MOST_SLICES):
+            with self._writing() as transaction:
+                dropped = transaction.run(
+                    "DELETE FROM deliveries WHERE id IN "
+                    "(SELECT id FROM deliveries WHERE told_ms < :limit_ms LIMIT :limit)",
+                    limit_ms=now_ms - KEEP_DELIVERIES_MS,
+                    limit=CHUNK,
+                )
+            removed += dropped
+            if dropped < CHUNK:
+                break
         return removed
 
     def _locked(self, transaction: Transaction, channel: str) -> None:
@@ -32,7 +65,10 @@ class RetentionInSql(SqlStore):
 
     def _drop_old(self, channel: str, limit_ms: int) -> int:
         removed = 0
-        while pieces := list(self._old_rows(channel, limit_ms)):
+        for _ in range(MOST_SLICES):
+            pieces = list(self._old_rows(channel, limit_ms))
+            if not pieces:
+                break
             with self._writing() as transaction:
                 self._locked(transaction, channel)
                 for number, first, last, whole in pieces:
@@ -60,17 +96,9 @@ class RetentionInSql(SqlStore):
         Oldest first, and ids lie in the order of (stream, position): what remains of a stream has no holes.
         """
         with self._reading() as transaction:
-            found = transaction.rows(
-                "SELECT e.number, coalesce((SELECT min(id) FROM results WHERE id BETWEEN e.first_row AND "
-                "e.last_row), e.last_row + 1), e.last_row FROM channels c JOIN executions e ON e.channel = c.name "
-                "AND e.number > c.aged WHERE c.name = :name AND e.at_ms < :limit_ms "
-                "ORDER BY e.number LIMIT :limit",
-                name=channel,
-                limit_ms=limit_ms,
-                limit=CHUNK,
-            )
+            found = transaction.rows(OLD_EXECUTIONS, name=channel, limit_ms=limit_ms, limit=CHUNK)
         room = CHUNK
-        for number, first, last in found:
+        for number, last, first in found:
             if room == 0:
                 return
             taken = min(room, last - first + 1)
@@ -80,7 +108,7 @@ class RetentionInSql(SqlStore):
     def _drop_surplus(self, channel: str, count: int) -> int:
         removed = 0
         after = 0
-        while True:
+        for _ in range(MOST_SLICES):
             with self._reading() as transaction:
                 found = transaction.rows(
                     "SELECT id, floor, head - :count FROM streams WHERE channel = :channel AND id > :after "
@@ -91,7 +119,7 @@ class RetentionInSql(SqlStore):
                     limit=CHUNK,
                 )
             if not found:
-                return removed
+                break
             room = CHUNK
             slice_of = []
             for stream, floor, until in found:
@@ -112,20 +140,37 @@ class RetentionInSql(SqlStore):
                     "UPDATE streams SET floor = :until WHERE id = :stream AND floor = :floor", slice_of
                 )
             removed += CHUNK - room
+        return removed
 
-    def _drop_records(self, channel: str, now_ms: int) -> None:
-        """Answered deliveries and executions that nobody asks for any more."""
-        told = (
-            "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE told_ms < :limit_ms LIMIT :limit)"
-        )
-        empty = (
-            "DELETE FROM executions WHERE number IN (SELECT e.number FROM executions e WHERE e.channel = :channel "
-            "AND e.at_ms < :limit_ms AND NOT EXISTS (SELECT 1 FROM results r WHERE r.id BETWEEN e.first_row AND "
-            "e.last_row) AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.execution = e.number "
-            "AND d.told_ms IS NULL) ORDER BY e.number LIMIT :limit)"
-        )
-        for statement, keep_ms in ((told, KEEP_DELIVERIES_MS), (empty, KEEP_EXECUTIONS_MS)):
-            dropped = CHUNK
-            while dropped == CHUNK:
-                with self._writing() as transaction:
-                    dropped = transaction.run(statement, channel=channel, limit_ms=now_ms - keep_ms, limit=CHUNK)
+    def _drop_executions(self, channel: str, limit_ms: int) -> None:
+        """Look at some old executions, from where the last call ended, and drop those of which nothing is left."""
+        after = {"after_ms": -1, "after": 0}
+        if channel in self._looked_at:
+            after["after_ms"], after["after"] = self._looked_at[channel]
+        with self._reading() as transaction:
+            found = transaction.rows(
+                "SELECT at_ms, number FROM executions WHERE channel = :channel AND at_ms < :limit_ms "
+                "AND (at_ms, number) > (:after_ms, :after) ORDER BY at_ms, number LIMIT :limit",
+                channel=channel,
+                limit_ms=limit_ms,
+                limit=CHUNK,
+                **after,
+            )
+        if len(found) < CHUNK:
+            self._looked_at.pop(channel, None)  # the next call begins at the first again
+        else:
+            self._looked_at[channel] = found[-1]
+        if found:
+            last_ms, last = found[-1]
+            with self._writing() as transaction:
+                transaction.run(
+                    "DELETE FROM executions AS e WHERE e.channel = :channel "
+                    "AND (e.at_ms, e.number) > (:after_ms, :after) AND (e.at_ms, e.number) <= (:last_ms, :last) "
+                    "AND NOT EXISTS (SELECT 1 FROM results r WHERE r.id BETWEEN e.first_row AND e.last_row) "
+                    "AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.execution = e.number "
+                    "AND d.told_ms IS NULL)",
+                    channel=channel,
+                    last_ms=last_ms,
+                    last=last,
+                    **after,
+                )

@@ -35,6 +35,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
     to the driver in one piece."""
 
     def __init__(self, few: int) -> None:
+        super().__init__()
         self._few = few
 
     # Channels' positions and executions

@@ -53,6 +53,7 @@ CREATE TABLE executions (number {serial}, channel {text} NOT NULL REFERENCES cha
     results bigint NOT NULL, streams bigint NOT NULL, first_row bigint NOT NULL, last_row bigint NOT NULL);
 CREATE INDEX executions_of_channel ON executions (channel, number);
 CREATE INDEX executions_by_publication ON executions (channel, through);
+CREATE INDEX executions_by_time ON executions (channel, at_ms, number);
 CREATE TABLE results (id {rowid}, stream bigint NOT NULL, position bigint NOT NULL, at_ms bigint NOT NULL,
     publication bigint, page_id {text}, page_size bigint, payload {text} NOT NULL);
 CREATE UNIQUE INDEX results_of_stream ON results (stream, position);
