@@ -13,7 +13,7 @@ from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import NOWHERE, Acknowledged, Change, Place, SessionChanged, Subscribed
 from newsstand.coordinator.store import Taken
 from newsstand.coordinator.store_sqlite import SqliteStore
-from newsstand.errors import NotFound
+from newsstand.errors import NoRoom, NotFound
 
 Both = tuple[Coordinator, SqliteStore]
 
@@ -209,6 +209,25 @@ def test_after_a_restart_every_broker_has_one_lease_and_everything_else_is_as_be
     assert again.heartbeat("b", report(), 1).adopt == coordinator.heartbeat("b", report(), now).adopt
     live(again, LEASE_S, since=0)
     assert [one.state for one in again.brokers()] == ["dead", "up", "draining"]
+
+
+def test_a_move_that_the_disk_refuses_is_made_the_next_time(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator, store = both
+    coordinator.register(broker("a"), 0)
+    coordinator.register(broker("b"), 0)
+    populate(coordinator, "a", 3)
+
+    def full(*_: object) -> None:
+        raise NoRoom("no room left on the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "move", full)
+        with pytest.raises(NoRoom):
+            coordinator.leave("a")
+    assert (coordinator.subscribers, coordinator.homeless) == (3, 3)
+    assert coordinator.tick(0.5) == 3
+    assert store.count_homes() == {"b": 3}
+    assert coordinator.homeless == 0
 
 
 def test_a_dead_broker_that_nobody_misses_is_forgotten_after_a_day(both: Both) -> None:

@@ -8,6 +8,7 @@ a call returns, so a coordinator that is started again over the same store knows
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change
 from newsstand.coordinator.standing import Chosen, Reason, Report, Standing, State, Told
 from newsstand.coordinator.store import Kind, Store
 from newsstand.errors import NotFound
+
+logger = logging.getLogger(__name__)
 
 MOST_TOLD = 5_000
 """Names of each kind in the answer to one heartbeat; the rest waits for the next one."""
@@ -114,6 +117,8 @@ class Coordinator:
                 record = replace(broker.record, dead=True)
                 self._store.keep_broker(record)
                 self._brokers[broker.name] = Standing(record, now, homes=broker.homes)
+                told = {"broker": broker.name, "silent_s": round(now - broker.heard, 1), "homes": broker.homes}
+                logger.warning("a broker is dead", extra={"told": told})
         return self._settle()
 
     @property
