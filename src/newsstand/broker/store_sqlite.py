@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS unsent (seq INTEGER PRIMARY KEY AUTOINCREMENT, subjec
     change BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS words (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 """
+_AT_HOME = "WHERE EXISTS (SELECT 1 FROM subscribers WHERE name = ?)"
+"""Who is not at home here is passed over, as in memory."""
 _ENCODE = msgspec.json.encode
 _DECODE = msgspec.json.Decoder(Change).decode
 _ALLOW = msgspec.json.Decoder(list[Allowed] | None).decode
@@ -127,7 +129,9 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
     match change:
         case Adopt():
             name = change.record.name
-            cursor.execute("INSERT OR REPLACE INTO subscribers VALUES (?, ?)", (name, change.record.hash))
+            cursor.execute("INSERT OR IGNORE INTO subscribers VALUES (?, ?)", (name, change.record.hash))
+            if not cursor.rowcount:
+                return
             for sid, session in change.record.sessions.items():
                 _write(cursor, SessionChange(name, sid, session.generation, session.expires, session.allow))
             for key, held in change.record.subscriptions.items():
@@ -138,12 +142,14 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
         case SessionChange():
             allow = _ENCODE(change.allow)
             row = (change.name, change.sid, change.generation, change.expires, allow)
-            cursor.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+            cursor.execute(f"INSERT OR REPLACE INTO sessions SELECT ?, ?, ?, ?, ? {_AT_HOME}", (*row, change.name))
         case EndSession():
             cursor.execute("DELETE FROM sessions WHERE name = ? AND sid = ?", (change.name, change.sid))
         case Subscribe():
             made = (change.name, change.id, change.channel, _ENCODE(change.values), change.acked)
-            cursor.execute("INSERT OR IGNORE INTO subscriptions VALUES (?, ?, ?, ?, ?)", made)
+            cursor.execute(
+                f"INSERT OR IGNORE INTO subscriptions SELECT ?, ?, ?, ?, ? {_AT_HOME}", (*made, change.name)
+            )
         case Unsubscribe():
             cursor.execute("DELETE FROM subscriptions WHERE name = ? AND id = ?", (change.name, change.id))
         case Ack():
