@@ -26,6 +26,8 @@ SESSION_S = 30 * 24 * 3600
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 SHORTEST, LONGEST = 8, 1024
 """Characters of a password."""
+LARGEST_KEPT = 2000
+"""Characters of a token that is remembered once it was read; one with many limits is read again each time."""
 _ISSUER = "newsstand"
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,7 +150,8 @@ class Tokens:
             claims = Claims(said.sub, said.sid, said.exp, limits)
             if len(self._read) >= 100_000:
                 self._read.clear()
-            self._read[token] = claims
+            if len(token) <= LARGEST_KEPT:
+                self._read[token] = claims
         if claims.expires_s <= now_s:
             self._read.pop(token, None)
             raise BadToken("the token has expired: POST /refresh gives a new one")

@@ -21,9 +21,17 @@ from newsstand.broker.accounts import (
 from newsstand.broker.home import Home, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.records import Adopt, Allowed, Change, EndSession, Forget, Record, SessionChange, apply
+from newsstand.errors import NewsstandError
 
 MOST_SESSIONS = 100
 """Of one subscriber; the one that ends first makes room for a new one."""
+
+
+class Elsewhere(NewsstandError):
+    """A subscriber has moved to another broker while it asked this one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"subscriber '{name}' is moving to another broker; try again")
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -82,20 +90,24 @@ class Members:
         self._passwords = passwords
         self._random = random
         self._now_ms = now_ms
+        self._registering: set[str] = set()
+        self._refreshing: set[str] = set()
         self.home: Home | None = None
         self.comings: Comings | None = None
 
     async def register(self, name: str, password: str) -> None:
         """Make a subscriber; Taken if there is one of that name."""
         check_name_and_password(name, password)
-        if name in self.records:
+        if name in self.records or name in self._registering:
             raise Taken(f"the name '{name}' is taken")
-        hash = await self._passwords.hash(password)
-        if self.home is not None:
-            await self.home.register_subscriber(name, hash)
-        elif name in self.records:
-            raise Taken(f"the name '{name}' is taken")
-        await self.adopt([Record(name, hash)])
+        self._registering.add(name)
+        try:
+            hash = await self._passwords.hash(password)
+            if self.home is not None:
+                await self.home.register_subscriber(name, hash)
+            await self.adopt([Record(name, hash)])
+        finally:
+            self._registering.remove(name)
 
     async def login(self, name: str, password: str, allow: list[Allowed] | None) -> Pair:
         """Begin a session, limited to `allow` if that is given."""
@@ -115,11 +127,15 @@ class Members:
         session = None if record is None else record.sessions.get(sid)
         if session is None:
             raise BadToken("the session has ended: log in")
-        if generation != session.generation:
+        if generation != session.generation or sid in self._refreshing:
             await self.end(name, [sid])
             raise BadToken("the refresh token was used before, so its session is ended: log in")
         expires = self._now_ms() + SESSION_S * 1000
-        await self.change(SessionChange(name, sid, generation + 1, expires, session.allow))
+        self._refreshing.add(sid)
+        try:
+            await self.change(SessionChange(name, sid, generation + 1, expires, session.allow))
+        finally:
+            self._refreshing.remove(sid)
         return self._pair(name, sid)
 
     async def admit(self, token: str) -> Member:
@@ -187,7 +203,10 @@ class Members:
         return [EndSession(record.name, sid) for sid in over]
 
     def _pair(self, name: str, sid: str) -> Pair:
-        session = self.records[name].sessions[sid]
+        record = self.records.get(name)
+        session = None if record is None else record.sessions.get(sid)
+        if session is None:
+            raise Elsewhere(name)
         now_s = self._now_ms() // 1000
         access = self._tokens.access(name, sid, session.allow, now_s)
         return Pair(access, self._tokens.refresh(name, sid, session, now_s), ACCESS_S, name)
