@@ -68,16 +68,15 @@ class AccessLog:
                 self._rows["events"].append((now, "result", "", number, size))
                 self._rows["accesses"].append((now, "pull", number, "", size, ""))
 
-    def read(self, now: int, stream: str, sizes: Sequence[int], hits: int, latency_s: float) -> None:
-        """A subscriber has read results, `hits` of them from the cache."""
-        if self._folder is not None and sizes:
+    def read(self, now: int, stream: str, hits: int, hit_bytes: int, missed_bytes: int, latency_s: float) -> None:
+        """A subscriber has read results, so many of them and so many bytes from the cache."""
+        if self._folder is not None:
             number = self._number("stream", stream)
             latency = round(latency_s * 1000, 2)
-            kept = sum(sizes[len(sizes) - hits :]) if hits else 0
             if hits:
-                self._rows["accesses"].append((now, "result", number, hits, kept, latency))
-            if len(sizes) > hits:
-                self._rows["accesses"].append((now, "result", number, 0, sum(sizes) - kept, latency))
+                self._rows["accesses"].append((now, "result", number, hits, hit_bytes, latency))
+            if missed_bytes:
+                self._rows["accesses"].append((now, "result", number, 0, missed_bytes, latency))
 
     def offered(self, now: int, page: str, size: int, count: int, taken: bool) -> None:
         """A page was published that `count` frontends want; it was taken or not."""

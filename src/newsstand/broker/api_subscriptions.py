@@ -19,6 +19,7 @@ from newsstand.broker.api_shapes import (
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Delivery
 from newsstand.broker.permits import permits_channel
+from newsstand.serving.quick import Quick, whole_number
 from newsstand.serving.refusals import BODY, Responses, answer, json_body, problems
 
 After = Annotated[int | None, Query(ge=0, le=2**63 - 1, description="the acknowledged position if left out")]
@@ -94,10 +95,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     )
     async def results(request: Request, subscription: str, after: After = None, limit: Limit = 100) -> Response:
         """What is pending, oldest first, from the cache and then from the cluster."""
-        member = await desk.member(request)
-        return Response(
-            _written(await edge.read(member, subscription, after, limit)), 200, None, "application/json"
-        )
+        return await read_results(desk, request)
 
     @routes.post(
         "/subscriptions/{subscription}/ack",
@@ -107,12 +105,36 @@ def subscription_routes(desk: Desk) -> APIRouter:
     )
     async def acknowledge(request: Request, subscription: str) -> Response:
         """Acknowledge everything up to a position; durable when it is answered."""
-        member = await desk.member(request)
-        given = await desk.body(request, Acknowledgement)
-        acked = await edge.acknowledge(member, {subscription: given.position})
-        return answer({"position": acked[subscription]})
+        return await acknowledge_results(desk, request)
 
     return routes
+
+
+async def read_results(desk: Desk, request: Request) -> Response:
+    """Answer a read."""
+    member = await desk.member(request)
+    after = whole_number(request, "after", None, 0, 2**63 - 1)
+    limit = whole_number(request, "limit", 100, 1, 1000)
+    assert limit is not None
+    delivery = await desk.edge.read(member, request.path_params["subscription"], after, limit)
+    return Response(_written(delivery), 200, None, "application/json")
+
+
+async def acknowledge_results(desk: Desk, request: Request) -> Response:
+    """Answer an acknowledgement."""
+    member = await desk.member(request)
+    given = await desk.body(request, Acknowledgement)
+    subscription = request.path_params["subscription"]
+    acked = await desk.edge.acknowledge(member, {subscription: given.position})
+    return answer({"position": acked[subscription]})
+
+
+def quick_calls(desk: Desk) -> list[Quick]:
+    """What subscribers call all the time."""
+    return [
+        Quick("GET", "/subscriptions/{subscription}/results", lambda request: read_results(desk, request)),
+        Quick("POST", "/subscriptions/{subscription}/ack", lambda request: acknowledge_results(desk, request)),
+    ]
 
 
 def _written(delivery: Delivery) -> bytes:

@@ -46,6 +46,7 @@ class Reading(NamedTuple, Generic[Value]):
 
     span: Span
     hits: list[Hit[Value]]
+    hit_bytes: int
     missing: tuple[Span, ...]
     head: int
 
@@ -179,15 +180,16 @@ class Broker(Generic[Key, Value]):
         assert start is not None
         span = Span(start, max(start, min(head, start + limit)))
         if not len(span):
-            return Reading(span, [], (), head)
+            return Reading(span, [], 0, (), head)
         hits = self.results.get(stream, span.after, span.until)
         self.results.touch(stream, now)
-        self.counts.hits += len(hits)
-        self.counts.hit_bytes += sum(hit.size for hit in hits)
         if not hits:
-            return Reading(span, hits, (span,), head)
+            return Reading(span, hits, 0, (span,), head)
+        size = sum([hit.size for hit in hits])
+        self.counts.hits += len(hits)
+        self.counts.hit_bytes += size
         around = (Span(span.after, hits[0].position - 1), Span(hits[-1].position, span.until))
-        return Reading(span, hits, tuple(part for part in around if len(part)), head)
+        return Reading(span, hits, size, tuple([part for part in around if len(part)]), head)
 
     def missed(self, count: int, size: int) -> None:
         """So many results, of so many bytes in all, were fetched from the cluster for a reader."""

@@ -190,22 +190,24 @@ class Edge:
         self.core.results.advance(now)
         reading = self.core.read(member.name, stream, limit=limit, now=now, after=after)
         found = [hit.value for hit in reading.hits]
-        last = reading.span.until
+        missed_bytes = 0
         if reading.missing:
             before: list[bytes] = []
             for span in reading.missing:
                 fetched = await self._fetches.get(stream, span)
                 suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
                 texts = [one.opening + suffix for one in fetched]
-                self.core.missed(len(fetched), sum(len(one.opening) for one in fetched))
+                missed_bytes += sum(len(one.opening) for one in fetched)
                 if span.after == reading.span.after:
                     before = texts
                 else:
                     found += texts
             found = before + found
+            self.core.missed(len(found) - len(reading.hits), missed_bytes)
         latency = time.monotonic() - begun
         self.metrics.read(len(reading.hits), len(found) - len(reading.hits), latency)
-        self._log.read(now, stream, [len(one) for one in found], len(reading.hits), latency)
+        self._log.read(now, stream, len(reading.hits), reading.hit_bytes, missed_bytes, latency)
+        last = reading.span.until
         return Delivery(found, reading.head, last if found and last < reading.head else None)
 
     async def acknowledge(self, member: Member, positions: dict[str, int]) -> dict[str, int]:

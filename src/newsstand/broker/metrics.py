@@ -42,11 +42,8 @@ class Metrics:
         self.notification_ms = Latest()
         self.results_ms = Latest()
         self._results = Counter("newsstand_broker_results", "Results served.", ["origin"], registry=registry)
-        for origin in ("cache", "cluster"):
-            self._results.labels(origin)
-        self._reading = Histogram(
-            "newsstand_broker_read_seconds", "Reads of pending results.", buckets=_SECONDS, registry=registry
-        )
+        self._cached = self._results.labels("cache")
+        self._fetched = self._results.labels("cluster")
         self._signals = Counter("newsstand_broker_signals", "Frames to subscribers.", registry=registry)
         self._signalling = Histogram(
             "newsstand_broker_signal_seconds",
@@ -67,6 +64,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._counters: dict[tuple[str, str | None, int], Histogram] = {}
         self.removed = {"dropped": 0, "consumed": 0, "abandoned": 0}
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
@@ -75,9 +73,10 @@ class Metrics:
 
     def read(self, hits: int, misses: int, seconds: float) -> None:
         """A subscriber has read."""
-        self._results.labels("cache").inc(hits)
-        self._results.labels("cluster").inc(misses)
-        self._reading.observe(seconds)
+        if hits:
+            self._cached.inc(hits)
+        if misses:
+            self._fetched.inc(misses)
         self.results_ms.add(seconds * 1000)
 
     def signalled(self, connections: int, seconds: float) -> None:
@@ -98,8 +97,13 @@ class Metrics:
 
     def requested(self, method: str, route: str | None, status: int, seconds: float) -> None:
         """A request was answered; `route` is the template of its path, None if no route fits."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route or "none", str(status)).observe(seconds)
+        counter = self._counters.get((method, route, status))
+        if counter is None:
+            known = method if method in _METHODS else "other"
+            counter = self._requests.labels(known, route or "none", str(status))
+            if known == method:
+                self._counters[method, route, status] = counter
+        counter.observe(seconds)
 
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""

@@ -15,7 +15,7 @@ import uvicorn
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.accounts import Passwords, Tokens
-from newsstand.broker.api import create_api
+from newsstand.broker.api import create_api, create_app
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import Home, Load
@@ -58,7 +58,7 @@ def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
         api = create_api(parts.desk)
         api.router.lifespan_context = lambda _: parts.running()
         config = uvicorn.Config(
-            api,
+            create_app(parts.desk, api),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,

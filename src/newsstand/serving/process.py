@@ -13,10 +13,12 @@ from pathlib import Path
 
 from newsstand.errors import BadOption
 
+_OFFSET_MS = int(os.environ.get("NEWSSTAND_CLOCK_OFFSET_MS", "0"))
+
 
 def wall_clock_ms() -> int:
     """Unix milliseconds. NEWSSTAND_CLOCK_OFFSET_MS moves them, to try what a wrong clock does."""
-    return time.time_ns() // 1_000_000 + int(os.environ.get("NEWSSTAND_CLOCK_OFFSET_MS", "0"))
+    return time.time_ns() // 1_000_000 + _OFFSET_MS
 
 
 @contextmanager

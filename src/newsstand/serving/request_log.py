@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -17,8 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PROCESS = uuid.uuid4().hex[:16]
+_NUMBERS = itertools.count(1)
 GONE_CLIENT = 499
 """Logged for a client that left before it was answered."""
+
+
+SLOW_S = 1.0
 
 
 class Requests(Protocol):
@@ -32,9 +38,11 @@ class Requests(Protocol):
 class RequestLog:
     """ASGI middleware: logs and counts requests, gives them ids, and answers what went wrong unexpectedly."""
 
-    def __init__(self, app: ASGIApp, metrics: Requests) -> None:
+    def __init__(self, app: ASGIApp, metrics: Requests, quiet: bool = False) -> None:
+        """`quiet`: log only what was refused, failed or took long, for a server of many small requests."""
         self._app = app
         self._metrics = metrics
+        self._quiet = quiet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -66,6 +74,8 @@ class RequestLog:
         seconds = time.monotonic() - begun
         route = getattr(scope.get("route"), "path", None)
         self._metrics.requested(scope["method"], route, status, seconds)
+        if self._quiet and status < 400 and seconds < SLOW_S:
+            return
         told = {
             "method": scope["method"],
             "route": route,
@@ -90,7 +100,7 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _ID.fullmatch(given := value.decode("latin-1")):
             return str(given)
-    return uuid.uuid4().hex
+    return f"{_PROCESS}-{next(_NUMBERS):x}"
 
 
 class JsonLines(logging.Formatter):
