@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
@@ -15,7 +15,7 @@ from newsstand.broker.fetches import Fetched, Fetches, Together
 from newsstand.broker.members import Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import permits
-from newsstand.broker.records import Ack, Held, Record, Subscribe, Unsubscribe, frontend_id
+from newsstand.broker.records import Ack, Change, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
@@ -96,6 +96,16 @@ class Edge:
         now = self.now_ms()
         for key, held in record.subscriptions.items():
             self._follow(record, key, held, head=held.acked, now=now)
+
+    def caught_up(self, record: Record, changes: Sequence[Change]) -> None:
+        """Take up what a subscriber did at another broker."""
+        now = self.now_ms()
+        for change in changes:
+            if isinstance(change, Subscribe) and change.id not in self._streams:
+                held = record.subscriptions[change.id]
+                self._follow(record, change.id, held, head=held.acked, now=now)
+            elif isinstance(change, Ack) and change.id in self._streams:
+                self.core.acknowledge(record.name, self._streams[change.id], change.position, now)
 
     def went(self, record: Record) -> None:
         """Let go of a subscriber that is at home elsewhere."""
@@ -267,9 +277,6 @@ class Edge:
         now = self.now_ms()
         if policy is not None:
             self.core.results.switch(policy, now)
-            if self.core.results.policy.keeps:
-                for stream in self.core:
-                    self.core.told(stream, 0, now)
         if budget is not None:
             self.core.results.resize(budget, now)
 

@@ -20,7 +20,17 @@ from newsstand.broker.accounts import (
 )
 from newsstand.broker.home import Home, Taken
 from newsstand.broker.journal import Journal
-from newsstand.broker.records import Adopt, Allowed, Change, EndSession, Forget, Record, SessionChange, apply
+from newsstand.broker.records import (
+    Adopt,
+    Allowed,
+    Change,
+    EndSession,
+    Forget,
+    Record,
+    SessionChange,
+    apply,
+    missing,
+)
 from newsstand.errors import NewsstandError
 
 MOST_SESSIONS = 100
@@ -60,6 +70,10 @@ class Comings(Protocol):
 
     def came(self, record: Record) -> None:
         """A subscriber is at home here now, with all its subscriptions."""
+        ...
+
+    def caught_up(self, record: Record, changes: Sequence[Change]) -> None:
+        """A subscriber that is here has done this elsewhere."""
         ...
 
     def went(self, record: Record) -> None:
@@ -174,9 +188,20 @@ class Members:
         new = [record for record in records if record.name not in self.records]
         if new:
             await self._journal.write(*(Adopt(record) for record in new))
+        for record in records:
+            if (known := self.records.get(record.name)) is not None:
+                await self._catch_up(known, record)
         for record in new:
             if self.records.setdefault(record.name, record) is record and self.comings is not None:
                 self.comings.came(record)
+
+    async def _catch_up(self, known: Record, found: Record) -> None:
+        """A subscriber that is here was elsewhere meanwhile: take over what it did there."""
+        missed = list(missing(known, found))
+        if missed:
+            await self.change(*missed)
+            if self.comings is not None:
+                self.comings.caught_up(known, missed)
 
     async def forget(self, names: Sequence[str]) -> None:
         """Subscribers are at home elsewhere."""

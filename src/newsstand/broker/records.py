@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterator
 
 import msgspec
 
@@ -128,6 +129,20 @@ def apply(records: dict[str, Record], change: Change) -> None:
             held = record.subscriptions.get(change.id)
             if held is not None:
                 held.acked = max(held.acked, change.position)
+
+
+def missing(known: Record, found: Record) -> Iterator[Change]:
+    """What has to be done to a record so that nothing of another one is missing; nothing goes back."""
+    for sid, session in found.sessions.items():
+        here = known.sessions.get(sid)
+        if here is None or here.generation < session.generation:
+            yield SessionChange(found.name, sid, session.generation, session.expires, session.allow)
+    for key, held in found.subscriptions.items():
+        own = known.subscriptions.get(key)
+        if own is None:
+            yield Subscribe(found.name, key, held.channel, held.values, held.acked)
+        elif own.acked < held.acked:
+            yield Ack(found.name, key, held.acked)
 
 
 def frontend_id(subscriber: str, channel: str, values: list[Scalar]) -> str:
