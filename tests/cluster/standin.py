@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from apps import EMERGENCIES
 
 from newsstand.cluster.api import create_api
 from newsstand.cluster.app_folder import read_app
@@ -23,19 +24,7 @@ from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Channel, Dataset, Result, Subscription, Values, subscription_id
 
-APP = """
-[datasets.emergencies]
-fields = {id = "string", kind = "string"}
-
-[datasets.shelters]
-fields = {name = "string"}
-key = "name"
-
-[channels.by_kind]
-query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind"
-new = "emergencies"
-parameters = {kind = "string"}
-
+APP = f"""{EMERGENCIES}
 [cluster]
 max_body_bytes = 100000
 max_subscriptions_body_bytes = "64 MiB"

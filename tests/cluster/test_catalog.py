@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from apps import EMERGENCIES
 
 from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.body import parse_channel
@@ -14,22 +15,8 @@ from newsstand.cluster.records import parse_dataset
 from newsstand.errors import BadApp, BadQuery, NotFound
 from newsstand.model import Channel, Dataset
 
-APP = """
-[datasets.emergencies]
-fields = {id = "string", kind = "string"}
 
-[datasets.shelters]
-fields = {name = "string"}
-key = "name"
-
-[channels.by_kind]
-query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind"
-new = "emergencies"
-parameters = {kind = "string"}
-"""
-
-
-def open_catalog(folder: Path, text: str = APP) -> Catalog:
+def open_catalog(folder: Path, text: str = EMERGENCIES) -> Catalog:
     (folder / "newsstand.toml").write_text(text)
     return Catalog(read_app(folder), folder / "data" / "catalog.json")
 
@@ -75,7 +62,7 @@ def test_a_change_holds_until_the_file_changes_that_name(tmp_path: Path) -> None
     other = channel(catalog, "by_kind", "SELECT e.kind FROM emergencies e WHERE e.kind = :kind", kind="string")
     catalog.put_channel(other)
     catalog.drop_dataset("shelters")
-    elsewhere = APP + '\n[datasets.users]\nfields = {id = "string"}\n'
+    elsewhere = EMERGENCIES + '\n[datasets.users]\nfields = {id = "string"}\n'
     assert open_catalog(tmp_path, elsewhere).channel("by_kind") == other
     edited = elsewhere.replace("SELECT e.id", "SELECT e.id, e.kind")
     last = open_catalog(tmp_path, edited)
@@ -88,7 +75,9 @@ def test_a_change_holds_until_the_file_changes_that_name(tmp_path: Path) -> None
 def test_a_name_that_the_file_takes_later_is_the_files(tmp_path: Path) -> None:
     catalog = open_catalog(tmp_path)
     catalog.put_dataset(dataset("users", id="string"))
-    later = open_catalog(tmp_path, APP + '\n[datasets.users]\nfields = {id = "string", home = "string?"}\n')
+    later = open_catalog(
+        tmp_path, EMERGENCIES + '\n[datasets.users]\nfields = {id = "string", home = "string?"}\n'
+    )
     assert [field.name for field in later.dataset("users").fields] == ["id", "home"]
     assert later.superseded == ["datasets.users"]
 
@@ -169,8 +158,8 @@ def test_editing_the_file_between_two_starts_breaks_no_recorded_data_either(tmp_
     with pytest.raises(
         Conflict, match=r"datasets\.shelters\.fields\.name: was 'string' and cannot become 'integer'"
     ):
-        open_catalog(tmp_path, APP.replace('name = "string"', 'name = "integer"'))
-    other = APP.replace("kind = :kind", "id = :id").replace('{kind = "string"}\n', '{id = "string"}\n')
+        open_catalog(tmp_path, EMERGENCIES.replace('name = "string"', 'name = "integer"'))
+    other = EMERGENCIES.replace("kind = :kind", "id = :id").replace('{kind = "string"}\n', '{id = "string"}\n')
     other = other.replace('fields = {id = "string"}', 'fields = {id = "string", kind = "string"}')
     with pytest.raises(
         Conflict, match=r"by_kind\.parameters: were \(kind string\) and cannot become \(id string\)"

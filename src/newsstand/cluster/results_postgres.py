@@ -9,7 +9,6 @@ removed; brokers' rows after it, in the order of their names.
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,9 +20,10 @@ import pyarrow as pa
 from psycopg import sql
 
 from newsstand.cluster.arriving import FEW, ROWS, in_one_piece
+from newsstand.cluster.results_pool import Pool
 from newsstand.cluster.results_sql import SqlResults
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
-from newsstand.errors import BadInput, BadOption, NoRoom
+from newsstand.errors import BadOption, NoRoom
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,8 +49,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS arrived (tag uuid NOT NULL, staged timestamp
 CREATE INDEX IF NOT EXISTS arrived_by_token ON arrived (token, tag)
 """
 _COPY = f"COPY arrived (token, tag, {ARRIVED}) FROM STDIN"
-_IDLE = 8
-"""Connections that are kept open while nobody needs them."""
 
 
 @cache
@@ -90,9 +88,7 @@ class PostgresResults(SqlResults):
         super().__init__(few)
         self._url = url
         self._schema = schema
-        self._pool = threading.Lock()
-        self._idle: list[psycopg.Connection[tuple[Any, ...]]] = []
-        self._closed = False
+        self._pool = Pool("PostgreSQL", self._open, _alive)
         self._create()
 
     # Connections
@@ -112,41 +108,20 @@ class PostgresResults(SqlResults):
         except psycopg.errors.InsufficientPrivilege as error:
             raise BadOption(f"results: {_first_line(error)}; its user must be allowed to make a schema") from error
 
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = _connect(self._url, self._schema)
+        connection.execute(_ASKED)
+        return connection
+
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        connection = self._take()
         try:
-            with connection.transaction():
+            with self._pool.connection() as connection, connection.transaction():
                 yield connection
         except psycopg.errors.DiskFull as error:
             raise NoRoom(
                 f"results: PostgreSQL has no room left ({_first_line(error)}); nothing was stored"
             ) from error
-        finally:
-            with self._pool:
-                keep = not self._closed and not connection.closed and len(self._idle) < _IDLE
-                if keep:
-                    self._idle.append(connection)
-            if not keep:
-                connection.close()
-
-    def _take(self) -> psycopg.Connection[tuple[Any, ...]]:
-        while True:
-            with self._pool:
-                if self._closed:
-                    raise BadInput("the store of results is closed")
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                made = _connect(self._url, self._schema)
-                made.execute(_ASKED)
-                return made
-            try:
-                # One that a restart of the server has cut is found out here, and not in somebody's transaction.
-                connection.execute("SELECT 1")
-            except psycopg.OperationalError:
-                connection.close()
-            else:
-                return connection
 
     @contextmanager
     def _reading(self) -> Iterator[Transaction]:
@@ -207,22 +182,23 @@ class PostgresResults(SqlResults):
 
     # Its life
 
-    def check(self) -> None:
-        with self._reading() as transaction:
-            transaction.rows("SELECT version FROM newsstand_schema")
-
     def close(self) -> None:
-        with self._pool:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
 
 
 def _connect(url: str, schema: str) -> psycopg.Connection[tuple[Any, ...]]:
     connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="newsstand")
     connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
     return connection
+
+
+def _alive(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether it can be used. One that a restart of the server has cut is found out in nobody's transaction."""
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -229,3 +229,9 @@ class SqlResults(OutboxInSql, RetentionInSql):
         with self._reading() as transaction:
             found = transaction.rows("SELECT floor + 1, head FROM streams WHERE id = :id", id=stream)
         return (found[0][0], found[0][1]) if found else (1, 0)
+
+    # Its life
+
+    def check(self) -> None:
+        with self._reading() as transaction:
+            transaction.rows("SELECT version FROM newsstand_schema")

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from newsstand.cluster.arriving import FEW, chunks, in_one_piece
+from newsstand.cluster.results_pool import Pool
 from newsstand.cluster.results_sql import SqlResults, strangers
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
 from newsstand.errors import BadInput, NoRoom
@@ -35,9 +36,6 @@ _WORDS = {
     "rowid": "INTEGER PRIMARY KEY",
     "keyed": " WITHOUT ROWID",
 }
-MOST_IDLE = 8
-"""Connections that are kept for the next one who asks."""
-
 _ORDER = [(name, "ascending") for name in ("stream", "publication", "ordinal", "payload")]
 _SETTINGS = """
 PRAGMA journal_mode = WAL;
@@ -79,10 +77,8 @@ class SqliteResults(SqlResults):
         super().__init__(few)
         self._path = Path(path)
         self._one_writes = threading.Lock()
-        self._pool = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
+        self._pool = Pool(str(self._path), self._open)
         self._held = threading.local()
-        self._closed = False
         try:
             if self._path.parent.is_dir():
                 # Brokers' secrets are in it. SQLite gives its own files beside it the same rights.
@@ -117,22 +113,12 @@ class SqliteResults(SqlResults):
         if (held := getattr(self._held, "connection", None)) is not None:
             yield held
             return
-        with self._pool:
-            if self._closed:
-                raise BadInput(f"{self._path}: the store of results is closed")
-            connection = self._idle.pop() if self._idle else None
-        with self._no_room():
-            self._held.connection = connection = connection or self._open()
+        with self._no_room(), self._pool.connection() as connection:
+            self._held.connection = connection
             try:
                 yield connection
             finally:
                 self._held.connection = None
-                with self._pool:
-                    if not self._closed and len(self._idle) < MOST_IDLE:
-                        self._idle.append(connection)
-                        connection = None
-                if connection is not None:
-                    connection.close()
 
     @contextmanager
     def _no_room(self) -> Iterator[None]:
@@ -248,13 +234,5 @@ class SqliteResults(SqlResults):
 
     # Its life
 
-    def check(self) -> None:
-        with self._reading() as transaction:
-            transaction.rows("SELECT version FROM newsstand_schema")
-
     def close(self) -> None:
-        with self._pool:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
