@@ -238,12 +238,11 @@ class Connection(asyncio.Protocol):
         if out:
             self.write(out)
         if self.frames.close_expected():  # the client closed, or broke the protocol
-            polite = self.frames.parser_exc is None
             self._end()
-            if polite:
+            if self.frames.parser_exc is not None and self.transport.can_write_eof():
+                self.transport.write_eof()  # to close at once, while it still sends, would hide the code from it
+            else:
                 self.transport.close()
-            elif self.transport.can_write_eof():
-                self.transport.write_eof()
 
     def _take(self, frame: Frame) -> None:
         if self.closing:
