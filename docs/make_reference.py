@@ -61,9 +61,18 @@ tables as numbers of rows.
     "newsstand workload import": """\
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
 """,
+    "newsstand up": """\
+When all parts are ready it prints a table of part, address, and the file with its token or secret. `--json` prints
+`{app, data, secret_file, cluster: {url, token_file}, coordinator: {url}, brokers: [{name, url, token_file}]}`
+instead. Then it goes on until it is stopped. See [deploy](../how-to/deploy.md).
+""",
     "newsstand cluster": """\
 It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
 result. See [run a data cluster](../how-to/run-a-data-cluster.md).
+""",
+    "newsstand broker": """\
+It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
+result.
 """,
     "newsstand coordinator": """\
 It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no

@@ -27,7 +27,7 @@ from newsstand.cluster.pages import PageStore, StoredPage
 from newsstand.cluster.results import Execution
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.subscribers import Subscribers
-from newsstand.cluster.tokens import Token, Tokens, digest_of
+from newsstand.cluster.tokens import Token, Tokens, digest_of, made_tokens
 from newsstand.errors import NotFound
 from newsstand.model import Scalar
 from newsstand.values import parse_values
@@ -107,7 +107,8 @@ class Press(Subscribers):
             told=self.metrics.delivered,
         )
         tokens = (("admin", ADMIN, "admin"), ("gate", PUBLISHER, "publish:*"))
-        self.tokens = Tokens([Token(name, digest_of(text), frozenset([scope])) for name, text, scope in tokens])
+        known = [Token(name, digest_of(text), frozenset([scope])) for name, text, scope in tokens]
+        self.tokens = Tokens([*known, *made_tokens(data)])
 
     def print(self, items: Sequence[Mapping[str, object]]) -> int:
         """Results for whoever subscribes to these values; one execution for each channel. How many were stored."""

@@ -35,9 +35,9 @@ def cluster(
 
     Example: newsstand cluster my-app --port 8780
     """
-    from newsstand.cluster.api_log import log_to
     from newsstand.cluster.app_folder import read_app
     from newsstand.cluster.serve import serve
+    from newsstand.serving.request_log import log_to
 
     known = read_app(app)
     log_to(sys.stderr)
@@ -50,12 +50,18 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
     Example: newsstand check my-app
     """
     from newsstand.cluster.app_folder import BadAppFile, read_app
+    from newsstand.platform.declared import read_declared
 
-    try:
-        known = read_app(app)
-    except BadAppFile as error:
-        _tell_mistakes(error.mistakes, as_json)
-        raise typer.Exit(2) from None
+    found: list[str] = []
+    for read in (read_app, read_declared):
+        try:
+            read(app)
+        except BadAppFile as error:
+            found += error.mistakes
+    if found:
+        _tell_mistakes(found, as_json)
+        raise typer.Exit(2)
+    known = read_app(app)
     schemas, mistakes = _check_queries(known, master, conf)
     if mistakes:
         _tell_mistakes(mistakes, as_json)

@@ -10,7 +10,19 @@ from typing import Annotated
 
 import typer
 
-from newsstand.cli import argv, broker, channel, cluster, coordinator, demo, publish, reproduce, simulate, workload
+from newsstand.cli import (
+    argv,
+    broker,
+    channel,
+    cluster,
+    coordinator,
+    demo,
+    publish,
+    reproduce,
+    simulate,
+    up,
+    workload,
+)
 from newsstand.errors import BadInput, NewsstandError
 
 app = typer.Typer(
@@ -26,6 +38,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("policies")(simulate.policies)
 app.command("demo")(demo.demo)
+app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)
 app.command("broker")(broker.broker)
 app.command("coordinator")(coordinator.coordinator)

@@ -12,6 +12,7 @@ import hmac
 import os
 import re
 import secrets
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,13 +120,34 @@ def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
 
 
 def load_tokens(app: App, data: Path, say: Callable[[str], None]) -> Tokens:
-    """The tokens that an app configures; if there is none, the cluster's own, and where it is."""
+    """The tokens that an app configures; if there is none, the cluster's own, and where it is.
+
+    Those that `newsstand up` has made for brokers are accepted besides.
+    """
+    made = made_tokens(data)
     if app.tokens:
-        return Tokens(app.tokens)
+        return Tokens([*app.tokens, *made])
     token, is_new = admin_token(data, secrets.token_bytes(32))
     if is_new:
         say(f"newsstand: no tokens are configured; a token for everything is in {admin_token_path(data)}")
-    return Tokens([token])
+    return Tokens([token, *made])
+
+
+def made_tokens_path(data: Path) -> Path:
+    """Where `newsstand up` writes the digests of the tokens that it makes for brokers."""
+    return data / "tokens.toml"
+
+
+def made_tokens(data: Path) -> list[Token]:
+    """The tokens in DATA/tokens.toml, none if there is no such file."""
+    path = made_tokens_path(data)
+    try:
+        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("tokens", [])
+        return [Token(one["name"], one["sha256"], frozenset(one["scopes"])) for one in listed]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadApp(f"{path}: is not what `newsstand up` writes ({error}); remove it") from error
 
 
 def admin_token_path(data: Path) -> Path:

@@ -28,9 +28,8 @@ def read_settings(
     given: dict[str, object] = {}
     for place, name, value in _given(table, list(types), file, environment, options):
         try:
-            # What comes as text is read as what is wanted: "8790" for a number, "true" for yes or no.
-            given[name] = msgspec.convert(value, types[name], strict=not isinstance(value, str), dec_hook=_path)
-        except msgspec.ValidationError as error:
+            given[name] = read_value(value, types[name])
+        except BadOption as error:
             raise BadOption(f"{place}: {error}") from None
         if isinstance(path := given[name], Path) and file is not None and place.startswith(f"{file}:"):
             given[name] = file.parent / path
@@ -38,6 +37,14 @@ def read_settings(
         return msgspec.convert(given, shape, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise BadOption(f"{table}: {error}") from None
+
+
+def read_value(value: object, kind: object) -> object:
+    """One setting. What comes as text is read as what is wanted: "8790" for a number, "true" for yes or no."""
+    try:
+        return msgspec.convert(value, kind, strict=not isinstance(value, str), dec_hook=_path)
+    except msgspec.ValidationError as error:
+        raise BadOption(str(error)) from None
 
 
 def secret_of(secret: str | None, file: Path | None) -> str | None:

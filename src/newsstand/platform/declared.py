@@ -1,0 +1,104 @@
+"""The tables `[coordinator]` and `[[brokers]]` of an app's newsstand.toml, checked.
+
+Their keys are those of `newsstand coordinator` and `newsstand broker`, but for what the platform decides itself:
+the secret, the tokens, and where the parts find each other.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from newsstand.broker.settings import BrokerSettings
+from newsstand.cluster.app_folder import FILE, BadAppFile, unknown
+from newsstand.coordinator.settings import KEYS
+from newsstand.errors import BadApp, BadInput
+from newsstand.serving.settings import read_value
+
+Table = dict[str, object]
+
+DECIDED = ("cluster", "coordinator", "secret", "secret_file", "token", "token_file")
+"""What `newsstand up` decides, and no table can."""
+
+COORDINATOR_KEYS = tuple(key for key in KEYS if key not in DECIDED)
+BROKER_TYPES = {one.name: one.type for one in msgspec.structs.fields(BrokerSettings) if one.name not in DECIDED}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What an app says about its coordinator and its brokers; every broker has a name."""
+
+    coordinator: Table = field(default_factory=dict)
+    brokers: tuple[Table, ...] = ()
+
+
+def read_declared(folder: Path) -> Declared:
+    """Read both tables of an app folder; raise BadAppFile with every mistake in them."""
+    path = folder / FILE
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadApp(f"{path}: cannot be read ({error})") from error
+    mistakes: list[str] = []
+    coordinator, brokers = document.get("coordinator", {}), document.get("brokers", [])
+    if not isinstance(coordinator, dict):
+        mistakes.append("coordinator: must be a table, written as [coordinator]")
+        coordinator = {}
+    if not isinstance(brokers, list) or not all(isinstance(one, dict) for one in brokers):
+        mistakes.append("brokers: must be written as [[brokers]]")
+        brokers = []
+    mistakes += _coordinator_mistakes(coordinator)
+    named = [
+        {"name": "edge" if number == 1 else f"edge{number}"} | broker for number, broker in enumerate(brokers, 1)
+    ]
+    taken: set[object] = set()
+    for number, broker in enumerate(named, start=1):
+        mistakes += _broker_mistakes(f"brokers, number {number}", broker)
+        if isinstance(broker["name"], str) and broker["name"] in taken:
+            mistakes.append(f"brokers, number {number}: the name '{broker['name']}' is taken")
+        taken.add(str(broker["name"]))
+    if mistakes:
+        raise BadAppFile([f"{path}: {mistake}" for mistake in mistakes])
+    return Declared(coordinator, tuple(named))
+
+
+def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:
+    yield from _unknown_keys("coordinator.", table, COORDINATOR_KEYS)
+    for key, value in table.items():
+        if key in COORDINATOR_KEYS:
+            try:
+                KEYS[key](value)
+            except BadInput as error:
+                yield f"coordinator.{key}: {error}"
+    if ("certificate" in table) != ("key" in table):
+        yield "coordinator: certificate and key: give both or neither"
+
+
+def _broker_mistakes(place: str, table: Mapping[str, object]) -> Iterator[str]:
+    yield from _unknown_keys(f"{place}: ", table, tuple(BROKER_TYPES))
+    values: Table = {"cluster": "", "data": Path()}
+    found = False
+    for key, value in table.items():
+        if key in BROKER_TYPES:
+            try:
+                values[key] = read_value(value, BROKER_TYPES[key])
+            except BadInput as error:
+                found = True
+                yield f"{place}: {key}: {error}"
+    if not found:
+        try:
+            BrokerSettings(**values)  # type: ignore[arg-type]
+        except BadInput as error:
+            yield f"{place}: {error}"
+
+
+def _unknown_keys(place: str, table: Mapping[str, object], known: tuple[str, ...]) -> Iterator[str]:
+    for key in table:
+        if key in DECIDED:
+            yield f"{place}{key}: is decided by `newsstand up`; leave it out"
+        elif key not in known:
+            yield f"{place}{key}: {unknown(key, known)}"

@@ -1,0 +1,135 @@
+"""What newsstand.toml may say about coordinator and brokers, and what `newsstand up` makes of it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from newsstand.cli.main import run
+from newsstand.cluster.app_folder import BadAppFile, read_app
+from newsstand.errors import BadOption
+from newsstand.platform.declared import read_declared
+from newsstand.platform.parts import Platform, Ports, plan
+
+WHOLE = """
+[cluster]
+port = 9100
+
+[coordinator]
+port = 9200
+policy = "hops"
+links = [["core", "north"], ["core", "south"]]
+
+[[brokers]]
+name = "north"
+port = 9300
+node = "north"
+results_policy = "lscz"
+
+[[brokers]]
+name = "south"
+node = "south"
+certificate = "south.pem"
+key = "south.key"
+"""
+
+
+def app(folder: Path, text: str) -> Path:
+    (folder / "newsstand.toml").write_text(text)
+    return folder
+
+
+def planned(folder: Path, text: str, **how: object) -> Platform:
+    app(folder, text)
+    return plan(read_app(folder), read_declared(folder), **how)  # type: ignore[arg-type]
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    with pytest.raises(BadAppFile) as caught:
+        read_declared(app(folder, text))
+    return [one.removeprefix(f"{folder}/newsstand.toml: ") for one in caught.value.mistakes]
+
+
+def test_without_tables_there_is_one_coordinator_and_one_broker(tmp_path: Path) -> None:
+    platform = planned(tmp_path, "")
+    assert [part.name for stage in platform.stages for part in stage] == ["cluster", "coordinator", "broker edge"]
+    assert [port for _, _, port in platform.listening] == [8780, 8770, 8790]
+
+
+def test_parts_are_told_what_the_tables_say_and_where_the_others_are(tmp_path: Path) -> None:
+    platform = planned(tmp_path, WHOLE)
+    assert [port for _, _, port in platform.listening] == [9100, 9200, 9300, 8791]
+    told = {file.name + file.parent.name: tomllib.loads(text) for file, text in platform.settings.items()}
+    data = tmp_path / "data"
+    assert told["coordinator.tomlcoordinator"]["coordinator"] == {
+        "data": str(data / "coordinator"),
+        "port": 9200,
+        "policy": "hops",
+        "links": [["core", "north"], ["core", "south"]],
+        "host": "127.0.0.1",
+        "secret_file": str(data / "platform.secret"),
+    }
+    south = told["broker.tomlsouth"]["broker"]
+    assert south["certificate"] == str(tmp_path / "south.pem")
+    assert south["cluster"] == "http://127.0.0.1:9100"
+    assert south["coordinator"] == "http://127.0.0.1:9200"
+    assert south["token_file"] == str(data / "brokers" / "south" / "cluster.token")
+    assert platform.brokers[1].url == "https://127.0.0.1:8791"
+
+
+@pytest.mark.parametrize(
+    ("count", "names"), [(None, ["north", "south"]), (1, ["north"]), (4, ["north", "south", "edge", "edge2"])]
+)
+def test_as_many_brokers_as_asked_for(tmp_path: Path, count: int | None, names: list[str]) -> None:
+    assert list(planned(tmp_path, WHOLE, brokers=count).names) == names
+
+
+def test_options_win_over_tables(tmp_path: Path) -> None:
+    platform = planned(tmp_path, WHOLE, host="0.0.0.0", ports=Ports(9000, cluster=9999), data=tmp_path / "x")
+    assert platform.listening[0] == ("cluster", "0.0.0.0", 9999)
+    assert [port for _, _, port in platform.listening[1:]] == [9000, 9020, 9021]
+    assert platform.cluster.url == "http://127.0.0.1:9999"
+    assert platform.folder.path == tmp_path / "x"
+
+
+def test_free_ports_differ(tmp_path: Path) -> None:
+    ports = [port for _, _, port in planned(tmp_path, WHOLE, brokers=9, ports=Ports(0)).listening]
+    assert len(set(ports)) == 11
+
+
+def test_two_parts_cannot_have_one_port(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="coordinator: port 8780 is the port of cluster"):
+        planned(tmp_path, "[coordinator]\nport = 8780")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("coordinator = 1", "coordinator: must be a table, written as [coordinator]"),
+        ("[brokers]\nname = 'x'", "brokers: must be written as [[brokers]]"),
+        ("[coordinator]\nprot = 1", "coordinator.prot: is not known; did you mean 'port'?"),
+        ("[coordinator]\nport = 'x'", "coordinator.port: must be a whole number from 0 to 65535"),
+        ("[coordinator]\nsecret = 'x'", "coordinator.secret: is decided by `newsstand up`; leave it out"),
+        ("[coordinator]\nkey = 'x'", "coordinator: certificate and key: give both or neither"),
+        ("[[brokers]]\nname = 'Edge'", "brokers, number 1: name: Expected `str` matching regex"),
+        ("[[brokers]]\nport = -1", "brokers, number 1: port: Expected `int` >= 0"),
+        ("[[brokers]]\nprot = 1", "brokers, number 1: prot: is not known; did you mean 'port'?"),
+        ("[[brokers]]\ntoken = 'x'", "brokers, number 1: token: is decided by `newsstand up`; leave it out"),
+        ("[[brokers]]\nlat = 1.0", "brokers, number 1: lat and lon: give both or neither"),
+        ("[[brokers]]\nresults_policy = 'x'", "brokers, number 1: unknown policy 'x'"),
+        ("[[brokers]]\n[[brokers]]\nname = 'edge'", "brokers, number 2: the name 'edge' is taken"),
+    ],
+)
+def test_a_mistake_names_its_place(tmp_path: Path, text: str, told: str) -> None:
+    (mistake,) = mistakes(tmp_path, text)
+    assert mistake.startswith(told)
+
+
+def test_check_tells_the_mistakes_of_all_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app(tmp_path, "[cluster]\nport = -1\n[coordinator]\nport = -1\n[[brokers]]\nport = -1\n")
+    assert run(["check", str(tmp_path), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)["mistakes"]
+    assert [one.split(": ")[1] for one in found] == ["cluster.port", "coordinator.port", "brokers, number 1"]
