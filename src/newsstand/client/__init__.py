@@ -1,0 +1,51 @@
+"""The client SDK: subscribe, iterate over results, fetch pages, publish. It loads nothing of the servers.
+
+    async with Client("http://127.0.0.1:8770", "ana", "a good password") as client:
+        subscription = await client.subscribe("reports_near", kind="flood", lat=33.68, lon=-117.83)
+        async for result in client.results(subscription):
+            print(result.payload)
+
+`SyncClient` and `SyncPublisher` are the same without asyncio.
+"""
+
+from newsstand.client.calls import new_http
+from newsstand.client.client import Client
+from newsstand.client.errors import (
+    ClientError,
+    Gone,
+    Misused,
+    NotThere,
+    Refused,
+    SessionEnded,
+    Unreachable,
+    WrongPassword,
+)
+from newsstand.client.nouns import Channel, Page, PageLink, Receipt, Refusal, Result, Subscription, Tokens
+from newsstand.client.pace import Pace
+from newsstand.client.publisher import Publisher
+from newsstand.client.sync import SyncClient, SyncPublisher
+
+__all__ = [
+    "Channel",
+    "Client",
+    "ClientError",
+    "Gone",
+    "Misused",
+    "NotThere",
+    "Pace",
+    "Page",
+    "PageLink",
+    "Publisher",
+    "Receipt",
+    "Refusal",
+    "Refused",
+    "Result",
+    "SessionEnded",
+    "Subscription",
+    "SyncClient",
+    "SyncPublisher",
+    "Tokens",
+    "Unreachable",
+    "WrongPassword",
+    "new_http",
+]

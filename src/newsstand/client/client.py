@@ -1,0 +1,283 @@
+"""The client of a subscriber, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+import httpx
+import msgspec
+
+from newsstand.client.calls import Calls, Lost, NotNow, accepted, decoded, new_http
+from newsstand.client.cursor import Cursor
+from newsstand.client.errors import ClientError, Misused, NotThere, SessionEnded
+from newsstand.client.home import Home
+from newsstand.client.notifications import Notifications
+from newsstand.client.nouns import Channel, Page, Result, Subscription, Tokens
+from newsstand.client.pace import Pace
+from newsstand.client.reading import Delivery, Reading, WhenGone
+from newsstand.client.session import Session
+from newsstand.model import Scalar
+
+Since = Literal["now", "earliest"] | int
+FLUSH_S = 5.0
+"""How long leaving may take to send the last acknowledgements."""
+
+
+class Client:
+    """One subscriber, at whichever broker is its own.
+
+    Results come at least once and in order for each subscription, over any loss of connection. A call is repeated
+    until its deadline if a broker is busy or away; a coordinator is asked for another broker if one is lost.
+    """
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        name: str | None = None,
+        password: str | None = None,
+        *,
+        broker: str | None = None,
+        tokens: Tokens | None = None,
+        register: bool = False,
+        allow: Sequence[Mapping[str, object]] | None = None,
+        on_tokens: Callable[[Tokens], None] | None = None,
+        near: tuple[float, float] | None = None,
+        node: str | None = None,
+        http: httpx.AsyncClient | None = None,
+        tls: ssl.SSLContext | None = None,
+        pace: Pace | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Give a `coordinator`, a `broker` or both; a name and a password, `tokens` that were kept, or both.
+
+        `register` makes the subscriber if there is none of that name. `allow` limits the session to channels and
+        values. `on_tokens` is called with each new pair of tokens. `near` (latitude, longitude) and `node` help
+        the coordinator choose. Many clients of one process should share one `http`, made by `new_http()`.
+        """
+        if coordinator is None and broker is None:
+            raise Misused("a client needs the address of a coordinator or of a broker")
+        if tokens is None and (name is None or password is None):
+            raise Misused("a client needs a name and a password, or tokens")
+        self._pace = pace or Pace()
+        self._rng = rng or random.Random()
+        self._own = new_http(tls) if http is None else None
+        self._calls = Calls(http or self._own or new_http(tls), self._pace, self._rng)
+        self._home = Home(self._calls, coordinator, broker, near, node)
+        self._session = Session(
+            self._calls,
+            self._home,
+            name if name is not None or tokens is None else tokens.subscriber,
+            password,
+            tokens,
+            register=register,
+            allow=allow,
+            kept=on_tokens,
+            rng=self._rng,
+        )
+        self._notifications = Notifications(
+            self._calls, self._home, self._session, self._pace, self._rng, tls, self.subscriptions
+        )
+        self._done: dict[str, int] = {}
+        """Up to where each subscription was done with, by iterations that are over."""
+        self._readings: set[Reading] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._calls.patiently(self._session.broker_and_token, self._pace.deadline_s)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Acknowledge what was done with, end all iterations and close the connections. The session goes on."""
+        if self._closed:
+            return
+        for reading in self._readings:
+            reading.closed = True
+        await self._flush(list(self._notifications.cursors.values()))
+        self._closed = True
+        await self._notifications.close()
+        if self._own is not None:
+            await self._own.aclose()
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The session's tokens, to be kept for another client; None before the first login."""
+        return self._session.tokens
+
+    async def logout(self) -> None:
+        """End the session: its tokens are not accepted any more."""
+        await self._ask("POST", "/logout")
+
+    async def channels(self) -> list[Channel]:
+        """The channels that can be subscribed to."""
+        return decoded(await self._ask("GET", "/channels"), _Channels).channels
+
+    async def subscribe(
+        self, channel: str, /, *values: Scalar, since: Since = "now", **named: Scalar
+    ) -> Subscription:
+        """Subscribe to a channel, with values in the order of its parameters or by name.
+
+        `since`: results from now on, from the earliest that is kept, or after a position. A subscription that is
+        there already stays as it is.
+        """
+        if values and named:
+            raise Misused("give all values by name, or all in the order of the parameters")
+        body = {"channel": channel, "values": list(values) if values else named, "since": since}
+        return self._subscription(await self._ask("POST", "/subscriptions", body=body))
+
+    async def subscriptions(self) -> list[Subscription]:
+        """All subscriptions of the subscriber."""
+        response = await self._ask("GET", "/subscriptions")
+        told = decoded(response, _Subscriptions).subscriptions
+        return [msgspec.structs.replace(one, broker=_broker_of(response)) for one in told]
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """Drop a subscription, with what is pending."""
+        with suppress(NotThere):  # if the answer to an earlier attempt was lost
+            await self._ask("DELETE", f"/subscriptions/{subscription.id}")
+
+    async def results(
+        self, *subscriptions: Subscription, acknowledge: bool = True, gone: WhenGone = "raise"
+    ) -> AsyncGenerator[Result, None]:
+        """The results of one or several subscriptions, as they come, for ever.
+
+        A result is acknowledged when the next one is asked for; with `acknowledge=False`, by `acknowledge()` only.
+        If retention has removed results before they were read, `Gone` is raised; with `gone="skip"` the iteration
+        goes on with what is left, and the next result says how many it `missed`.
+        """
+        self._check(subscriptions)
+        wake = asyncio.Event()
+        cursors = [Cursor(one, max(one.position, self._done.get(one.id, 0)), wake) for one in subscriptions]
+        reading = Reading(
+            cursors,
+            wake,
+            self._notifications,
+            self._fetch,
+            self._subscribe_again,
+            self._pace,
+            self._rng,
+            acknowledge=acknowledge,
+            gone=gone,
+        )
+        self._readings.add(reading)
+        for cursor in cursors:
+            self._notifications.follow(cursor)
+        try:
+            async for result in reading.results():
+                yield result
+        finally:
+            self._readings.discard(reading)
+            for cursor in cursors:
+                self._done[cursor.subscription.id] = cursor.done
+                self._notifications.unfollow(cursor)
+            if not self._closed:
+                await self._flush(cursors)
+
+    async def acknowledge(self, result: Result) -> None:
+        """Acknowledge a result and all before it in its subscription; durable when it returns."""
+        cursor = self._notifications.cursors.get(result.subscription)
+        if cursor is not None:
+            cursor.done = max(cursor.done, result.position)
+        await self._acknowledge(result.subscription, result.position, self._pace.deadline_s)
+        self._done[result.subscription] = max(result.position, self._done.get(result.subscription, 0))
+
+    @overload
+    async def page(self, page: str) -> Page: ...
+    @overload
+    async def page(self, page: str, *, etag: str) -> Page | None: ...
+    async def page(self, page: str, *, etag: str | None = None) -> Page | None:
+        """The content of a page; None if it is still the one of `etag`."""
+        headers = {} if etag is None else {"If-None-Match": etag}
+        response = await self._ask("GET", f"/pages/{page}", headers=headers)
+        if response.status_code == 304:
+            return None
+        kind = response.headers.get("content-type", "application/octet-stream")
+        return Page(page, response.content, kind, response.headers.get("etag", ""))
+
+    # Between the parts.
+
+    async def _ask(
+        self, method: str, path: str, *, deadline_s: float | None = -1.0, **more: Any
+    ) -> httpx.Response:
+        if self._closed:
+            raise Misused("the client is closed")
+        refused = 0
+
+        async def attempt() -> httpx.Response:
+            nonlocal refused
+            url, token = await self._session.broker_and_token()
+            try:
+                response = await self._calls.once(method, url + path, token=token, **more)
+            except Lost:
+                self._home.lost(url)
+                raise
+            if response.status_code == 401:
+                refused += 1
+                if refused > 3:
+                    raise SessionEnded("new tokens are not accepted, either: do all brokers have the same secret?")
+                self._session.refused(token)
+                raise NotNow("the token is not accepted")
+            return accepted(response)
+
+        patience = self._pace.deadline_s if deadline_s == -1.0 else deadline_s
+        return await self._calls.patiently(attempt, patience)
+
+    async def _fetch(self, subscription: str, after: int) -> Delivery:
+        query = {"after": after, "limit": self._pace.limit}
+        path = f"/subscriptions/{subscription}/results"
+        return decoded(await self._ask("GET", path, params=query, deadline_s=None), Delivery)
+
+    async def _subscribe_again(self, lost: Subscription, position: int) -> Subscription:
+        body = {"channel": lost.channel, "values": lost.values, "since": position}
+        return self._subscription(await self._ask("POST", "/subscriptions", body=body, deadline_s=None))
+
+    async def _acknowledge(self, subscription: str, position: int, deadline_s: float) -> None:
+        path = f"/subscriptions/{subscription}/ack"
+        await self._ask("POST", path, body={"position": position}, deadline_s=deadline_s)
+
+    async def _flush(self, cursors: Sequence[Cursor]) -> None:
+        for cursor in cursors:
+            if cursor.done > cursor.acked:
+                # What cannot be told now comes again: at least once.
+                with suppress(ClientError):
+                    await self._acknowledge(cursor.subscription.id, cursor.done, FLUSH_S)
+                    cursor.acked = cursor.done
+
+    def _subscription(self, response: httpx.Response) -> Subscription:
+        return msgspec.structs.replace(decoded(response, Subscription), broker=_broker_of(response))
+
+    def _check(self, subscriptions: Sequence[Subscription]) -> None:
+        if self._closed:
+            raise Misused("the client is closed")
+        if not subscriptions:
+            raise Misused("there are no subscriptions to iterate over")
+        for one in subscriptions:
+            if one.id in self._notifications.cursors:
+                raise Misused(f"the results of subscription {one.id} are iterated over already")
+
+
+class _Channels(msgspec.Struct):
+    channels: list[Channel]
+
+
+class _Subscriptions(msgspec.Struct):
+    subscriptions: list[Subscription]
+
+
+def _broker_of(response: httpx.Response) -> str:
+    """The address under which the broker that answers was asked."""
+    return str(response.request.url).partition("/subscriptions")[0]

@@ -1,0 +1,82 @@
+"""Publishing to a data cluster."""
+
+from __future__ import annotations
+
+import random
+import ssl
+import uuid
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+import httpx
+import msgspec
+
+from newsstand.client.calls import Calls, accepted, decoded, new_http
+from newsstand.client.errors import Misused
+from newsstand.client.nouns import Receipt
+from newsstand.client.pace import Pace
+
+
+class Publisher:
+    """Adds records to the datasets of a data cluster.
+
+    A call that was not answered may or may not have added its records, so each has a key, and is repeated with the
+    same key: records are added once.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        token: str,
+        *,
+        http: httpx.AsyncClient | None = None,
+        tls: ssl.SSLContext | None = None,
+        pace: Pace | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._cluster = cluster.rstrip("/")
+        self._token = token
+        self._own = new_http(tls) if http is None else None
+        self._pace = pace or Pace()
+        self._calls = Calls(http or self._own or new_http(tls), self._pace, rng or random.Random())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._own is not None:
+            await self._own.aclose()
+
+    async def publish(
+        self,
+        dataset: str,
+        records: Mapping[str, object] | Iterable[Mapping[str, object]],
+        *,
+        key: str | None = None,
+    ) -> Receipt:
+        """Add a record, or many in one request; durable when it returns. Records are judged one by one.
+
+        `key` is yours if you may have to repeat the call in another process; otherwise one is made up.
+        """
+        many = [records] if isinstance(records, Mapping) else list(records)
+        if not many:
+            raise Misused("there are no records to publish")
+        encoder = msgspec.json.Encoder()
+        body = b"\n".join(encoder.encode(dict(record)) for record in many) + b"\n"
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key or uuid.uuid4().hex}
+        url = f"{self._cluster}/datasets/{dataset}/publications"
+
+        async def attempt() -> httpx.Response:
+            return await self._calls.once("POST", url, token=self._token, content=body, headers=headers)
+
+        response = await self._calls.patiently(attempt, self._pace.deadline_s)
+        if response.status_code == 422 and b'"refused"' in response.content:
+            return decoded(response, Receipt)  # all of them were
+        return decoded(accepted(response), Receipt)

@@ -1,0 +1,111 @@
+"""A subscriber's session: it is begun with a password, renewed before its token expires, and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import httpx
+import msgspec
+
+from newsstand.client.calls import Calls, Lost, accepted, decoded, reason_of
+from newsstand.client.errors import SessionEnded, WrongPassword
+from newsstand.client.home import Home
+from newsstand.client.nouns import Tokens
+
+
+class Session:
+    """Knows a token that is good, or gets one. `kept` is called with each new pair."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        home: Home,
+        name: str | None,
+        password: str | None,
+        tokens: Tokens | None,
+        *,
+        register: bool,
+        allow: Sequence[Mapping[str, object]] | None,
+        kept: Callable[[Tokens], None] | None,
+        rng: random.Random,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._calls = calls
+        self._home = home
+        self._name = name
+        self._password = password
+        self._register = register
+        self._allow = allow
+        self._kept = kept
+        self._rng = rng
+        self._now = now
+        self._renewing = asyncio.Lock()
+        self._renew_at = 0.0
+        self.tokens: Tokens | None = None
+        if tokens is not None:
+            self._take(tokens)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the token is good, less what it takes to renew it in time."""
+        return self._renew_at - self._now()
+
+    async def broker_and_token(self) -> tuple[str, str]:
+        """Where to go, and with which token; one attempt."""
+        url = await self._home.url(None if self.tokens is None else self.tokens.access)
+        if self.tokens is None or self.seconds_left <= 0:
+            async with self._renewing:
+                if self.tokens is None or self.seconds_left <= 0:
+                    await self._renew(url)
+        assert self.tokens is not None
+        return url, self.tokens.access
+
+    def refused(self, token: str) -> None:
+        """A broker does not accept a token: another is needed."""
+        if self.tokens is not None and self.tokens.access == token:
+            self._renew_at = 0.0
+
+    async def _renew(self, url: str) -> None:
+        if self.tokens is not None:
+            response = await self._once(url, "/refresh", {"refresh": self.tokens.refresh})
+            if response.status_code != 401:
+                return self._got(response)
+            if self._password is None:
+                raise SessionEnded(f"{reason_of(response)}; give the client a password, and it does so by itself")
+        await self._login(url)
+        return None
+
+    async def _login(self, url: str) -> None:
+        who = {"name": self._name, "password": self._password}
+        if self._register:
+            response = await self._once(url, "/subscribers", who)
+            if response.status_code != 409:  # taken: by us, if the password is good
+                accepted(response)
+            self._register = False
+        limits = {} if self._allow is None else {"allow": self._allow}
+        response = await self._once(url, "/login", {**who, **limits})
+        if response.status_code == 401:
+            raise WrongPassword(reason_of(response))
+        self._got(response)
+
+    async def _once(self, url: str, path: str, body: object) -> httpx.Response:
+        try:
+            return await self._calls.once("POST", url + path, body=body)
+        except Lost:
+            self._home.lost(url)
+            raise
+
+    def _got(self, response: httpx.Response) -> None:
+        tokens = decoded(accepted(response), Tokens)
+        self._take(msgspec.structs.replace(tokens, expires_at=self._now() + tokens.expires_in))
+        if self._kept is not None and self.tokens is not None:
+            self._kept(self.tokens)
+
+    def _take(self, tokens: Tokens) -> None:
+        # A fifth to a tenth of its time before it expires: those who began together do not renew together.
+        early = tokens.expires_in * self._rng.uniform(0.1, 0.2)
+        self.tokens = tokens
+        self._renew_at = tokens.expires_at - early

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+for room in ("broker", "cluster"):  # where the press, the processes and the stand-in of the cluster live
+    sys.path.append(str(Path(__file__).parents[1] / room))
+
+from broker_process import start_broker, wait_ready
+from press import Press
+
+
+@pytest.fixture(scope="module")
+def press(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Press]:
+    made = Press(tmp_path_factory.mktemp("press"))
+    with made.serving() as url:
+        made.url = url  # type: ignore[attr-defined]
+        yield made
+
+
+@pytest.fixture(scope="module")
+def broker(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process = start_broker(tmp_path_factory.mktemp("broker"), press.url)  # type: ignore[attr-defined]
+    try:
+        wait_ready(process.url)
+        yield process.url
+    finally:
+        process.stop()
