@@ -69,12 +69,14 @@ def subscription_routes(desk: Desk) -> APIRouter:
     async def subscriptions(request: Request) -> Response:
         """All subscriptions of the subscriber's that the token may see."""
         member = await desk.member(request)
+        await edge.know_parameters()
         return answer({"subscriptions": edge.subscriptions(member)})
 
     @routes.get("/subscriptions/{subscription}", response_model=FrontendShape, responses=problems(401, 404, 503))
     async def subscription(request: Request, subscription: str) -> Response:
         """One subscription."""
         member = await desk.member(request)
+        await edge.know_parameters()
         return answer(edge.subscription(member, subscription))
 
     @routes.delete(

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from newsstand.broker.upstream import Standing, Upstream, Wanted
+from newsstand.broker.upstream import Away, Standing, Upstream, Wanted
 from newsstand.errors import BadInput, NewsstandError, NotFound
 from newsstand.model import Scalar
 
@@ -77,6 +77,12 @@ class Backends:
         self._wake.set()
         return await waiting
 
+    def mark(self, stream: str) -> None:
+        """Tell the cluster of a stream again."""
+        if stream in self._backends:
+            self._marked[stream] = None
+            self._wake.set()
+
     def mark_all(self) -> None:
         """Tell the cluster of everything again."""
         self._marked.update(dict.fromkeys(self._backends))
@@ -130,10 +136,15 @@ class Backends:
             for waiting in self._waiting.pop(stream, ()):
                 if not waiting.done():
                     waiting.set_result(standing)
+        self._fail(streams, Away("the data cluster does not say where the stream stands"))
 
     async def _drop(self, streams: list[str]) -> None:
         if streams:
-            await self._upstream.drop(streams)
+            try:
+                await self._upstream.drop(streams)
+            except NotFound:  # the cluster has forgotten this broker, with all its subscriptions
+                if await self._register():
+                    self.mark_all()
             for stream in streams:
                 if not self.frontends(stream):
                     self._backends.pop(stream, None)

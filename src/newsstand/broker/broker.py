@@ -100,6 +100,11 @@ class Broker(Generic[Key, Value]):
         """The newest position of a stream."""
         return self._streams[stream].head
 
+    def pulled(self, stream: Key) -> int:
+        """Up to where a stream has been pulled."""
+        known = self._streams.get(stream)
+        return 0 if known is None else known.pulled
+
     def followers(self, stream: Key) -> int:
         """How many subscribers share a stream."""
         return self.results.subscribers(stream)

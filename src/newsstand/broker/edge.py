@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.backends import Backends
-from newsstand.broker.broker import Broker
+from newsstand.broker.broker import Broker, Span
 from newsstand.broker.fetches import Fetched, Fetches, Together
-from newsstand.broker.members import Member, Members
+from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import permits
 from newsstand.broker.records import Ack, Change, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
-from newsstand.broker.upstream import Gone, Standing, Upstream
+from newsstand.broker.upstream import Away, Gone, Standing, Upstream
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NewsstandError, NotFound
 from newsstand.model import Channel, Scalar, subscription_id
@@ -78,9 +79,9 @@ class Edge:
         self.backends = Backends(upstream, register, self._stood)
         self._log = log
         self.now_ms = now_ms
-        self._fetches = Fetches(Together(upstream.read).read)
+        self._fetches = Fetches(Together(self._read).read)
         self._channels: dict[str, Channel] = {}
-        self._channels_until = 0.0
+        self._channels_asked = -math.inf
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
         self._early: dict[str, int] = {}
@@ -120,16 +121,20 @@ class Edge:
 
     # Subscriptions.
 
-    async def channels(self) -> dict[str, Channel]:
+    async def channels(self, older_than_s: float = CHANNELS_FOR_S) -> dict[str, Channel]:
         """The channels of the cluster; an old list is better than none."""
-        if time.monotonic() >= self._channels_until:
+        if time.monotonic() - self._channels_asked >= older_than_s:
             try:
                 self._channels = await self.upstream.channels()
-                self._channels_until = time.monotonic() + CHANNELS_FOR_S
             except NewsstandError:
                 if not self._channels:
                     raise
+            self._channels_asked = time.monotonic()
         return self._channels
+
+    async def know_parameters(self) -> None:
+        """Values of subscriptions have names, and limits of tokens a meaning, once channels are known."""
+        await self.channels(math.inf)
 
     async def subscribe(
         self, member: Member, channel_name: str, given: dict[str, Scalar] | list[Scalar], since: str | int
@@ -152,7 +157,9 @@ class Edge:
             standing = await self._standing(stream, since)
             position = _position(since, standing)
             await self.members.change(Subscribe(member.name, key, channel.name, list(values), position))
-            held = member.record.subscriptions[key]
+            held = member.record.subscriptions.get(key)
+            if held is None:
+                raise Elsewhere(member.name)
             if self.core.position(member.name, stream) is None:
                 head = max(standing.head, self._early.get(stream, 0))
                 self._follow(member.record, key, held, head=head, now=self.now_ms())
@@ -167,8 +174,9 @@ class Edge:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
         held = self._held(member, key)
         await self.members.change(Unsubscribe(member.name, key))
-        self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
-        self._unfollow(member.record, key, held)
+        if key in self._streams:  # unless it was dropped twice at once
+            self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
+            self._unfollow(member.record, key, held)
 
     def subscription(self, member: Member, key: str) -> Frontend:
         """One subscription of a subscriber's; NotFound if it has none of that id, or its token may not see it."""
@@ -201,23 +209,19 @@ class Edge:
         reading = self.core.read(member.name, stream, limit=limit, now=now, after=after)
         found = [hit.value for hit in reading.hits]
         missed_bytes = 0
-        if reading.missing:
-            before: list[bytes] = []
+        if len(found) < len(reading.span):
+            placed = [(hit.position, hit.value) for hit in reading.hits]
             for span in reading.missing:
                 fetched = await self._fetches.get(stream, span)
                 suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
-                texts = [one.opening + suffix for one in fetched]
+                placed += [(one.position, one.opening + suffix) for one in fetched]
                 missed_bytes += sum(len(one.opening) for one in fetched)
-                if span.after == reading.span.after:
-                    before = texts
-                else:
-                    found += texts
-            found = before + found
-            self.core.missed(len(found) - len(reading.hits), missed_bytes)
+            self.core.missed(len(placed) - len(reading.hits), missed_bytes)
+            found = _unbroken(reading.span.after, sorted(placed))
         latency = time.monotonic() - begun
-        self.metrics.read(len(reading.hits), len(found) - len(reading.hits), latency)
+        self.metrics.read(len(reading.hits), max(0, len(found) - len(reading.hits)), latency)
         self._log.read(now, stream, len(reading.hits), reading.hit_bytes, missed_bytes, latency)
-        last = reading.span.until
+        last = reading.span.after + len(found)
         return Delivery(found, reading.head, last if found and last < reading.head else None)
 
     async def acknowledge(self, member: Member, positions: dict[str, int]) -> dict[str, int]:
@@ -256,7 +260,7 @@ class Edge:
                 span = self.core.told(stream, moved.position, now)
             if span is not None:
                 self._pull(stream)
-            elif stream in self.core:
+            else:
                 self._signal(stream, told.at_ms or now)
         for page in told.pages:
             self.shelf.offered(page.page, page.size, page.subscriptions)
@@ -288,52 +292,73 @@ class Edge:
 
     def _stood(self, stream: str, standing: Standing) -> None:
         """The cluster says where a stream stands, after a start or a new subscription."""
+        grown = stream in self.core and standing.head > self.core.head(stream)
         if self.core.told(stream, standing.head, self.now_ms()) is not None:
             self._pull(stream)
+        elif grown:
+            self._signal(stream, self.now_ms())
 
     def _pull(self, stream: str) -> None:
         if stream not in self._pulling:
-            self._pulling[stream] = task = asyncio.create_task(self._pull_all(stream))
-            task.add_done_callback(lambda _: self._pulling.pop(stream, None))
+            self._pulling[stream] = asyncio.create_task(self._pull_all(stream))
 
     async def _pull_all(self, stream: str) -> None:
         """Pull until nothing is left; a cluster that is away is asked again and again."""
-        pause = 0.1
-        while (span := self.core.told(stream, 0, self.now_ms())) is not None:
-            try:
-                async with self._pulls:
-                    fetched = await self._fetches.get(stream, span)
-            except Gone as gone:
-                self.core.skip(stream, max(gone.earliest - 1, span.after + 1))
-            except NotFound:
-                return
-            except NewsstandError as error:
-                logger.warning("results of %s could not be pulled: %s", stream, error)
-                await asyncio.sleep(pause)
-                pause = min(5.0, pause * 2)
-            else:
-                pause = 0.1
-                if not fetched:
-                    self.core.skip(stream, span.until)
-                self._arrived(stream, fetched, self.now_ms())
-                self._signal(stream, fetched[-1].at_ms if fetched else self.now_ms())
+        pause, signalled = 0.1, 0
+        try:
+            while (span := self.core.told(stream, 0, self.now_ms())) is not None:
+                try:
+                    async with self._pulls:
+                        fetched = await self._fetches.get(stream, span)
+                except Gone as gone:
+                    self.core.skip(stream, max(gone.earliest - 1, span.after + 1))
+                except NewsstandError as error:
+                    logger.warning("results of %s could not be pulled: %s", stream, error)
+                    await asyncio.sleep(pause)
+                    pause = min(5.0, pause * 2)
+                else:
+                    pause = 0.1
+                    if not fetched:
+                        self.core.skip(stream, span.until)
+                    self._arrived(stream, fetched, self.now_ms())
+                    signalled = self._signal(stream, fetched[-1].at_ms if fetched else self.now_ms())
+            if stream in self.core and signalled < self.core.head(stream):  # it is not to be pulled any more
+                self._signal(stream, self.now_ms())
+        finally:
+            self._pulling.pop(stream, None)  # not later: what is told from now on needs another pull
+
+    async def _read(self, spans: Mapping[str, Span]) -> Mapping[str, list[Fetched] | Exception]:
+        """Read from the cluster; one that does not know this broker or a stream any more is told again."""
+        try:
+            found = await self.upstream.read(spans)
+        except NotFound as error:
+            self.backends.mark_all()
+            raise Away(f"the data cluster is being told of this broker again: {error}") from error
+        for stream, results in found.items():
+            if isinstance(results, Away):
+                self.backends.mark(stream)
+        return found
 
     def _arrived(self, stream: str, fetched: list[Fetched], now: int) -> None:
         self.core.results.advance(now)
-        values = [(one.position, one.opening + FROM_CACHE) for one in fetched]
+        pulled = self.core.pulled(stream)
+        values = [(one.position, one.opening + FROM_CACHE) for one in fetched if one.position > pulled]
         self.core.arrived(stream, ((position, len(value), value) for position, value in values), now)
         self._log.arrived(now, stream, [len(value) for _, value in values])
 
-    def _signal(self, stream: str, produced_ms: int) -> None:
-        now = self.now_ms()
-        reached = self.hub.signal(stream, self.core.head(stream), now)
+    def _signal(self, stream: str, produced_ms: int) -> int:
+        """Tell followers how far a stream has come; returns that."""
+        if stream not in self.core:
+            return 0
+        now, head = self.now_ms(), self.core.head(stream)
+        reached = self.hub.signal(stream, head, now)
         self.metrics.signalled(reached, max(0, now - produced_ms) / 1000)
+        return head
 
     async def _channel(self, name: str) -> Channel:
         channels = await self.channels()
         if name not in channels:
-            self._channels_until = min(self._channels_until, time.monotonic() + 1)  # it may be new
-            channels = await self.channels()
+            channels = await self.channels(older_than_s=1.0)  # it may be new
         if name not in channels:
             raise NotFound(f"there is no channel '{name}'")
         return channels[name]
@@ -355,7 +380,9 @@ class Edge:
             self._pull(stream)
 
     def _unfollow(self, record: Record, key: str, held: Held) -> None:
-        stream = self._streams.pop(key)
+        stream = self._streams.pop(key, None)
+        if stream is None:
+            return
         for sid in record.sessions:
             self.hub.unfollow(sid, stream)
         self.core.unfollow(record.name, stream, self.now_ms())
@@ -368,6 +395,8 @@ class Edge:
         return held
 
     def _permitted(self, member: Member, held: Held) -> bool:
+        if member.claims.allow is not None and not self._channels:
+            raise Away("the data cluster has not told its channels yet")
         return permits(member.claims.allow, held.channel, self._named(held))
 
     def _named(self, held: Held) -> dict[str, Scalar]:
@@ -378,6 +407,11 @@ class Edge:
     def _frontend(self, key: str, held: Held) -> Frontend:
         stream = self._streams[key]
         return Frontend(key, held.channel, self._named(held), stream, held.acked, self.core.head(stream))
+
+
+def _unbroken(after: int, results: list[tuple[int, bytes]]) -> list[bytes]:
+    """Results one after the other, up to where one is missing: what lies beyond is read when that is known."""
+    return [text for wanted, (position, text) in enumerate(results, after + 1) if position == wanted]
 
 
 def _position(since: str | int, standing: Standing) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -81,7 +82,23 @@ class _Channels(msgspec.Struct):
     channels: list[_Channel]
 
 
-_SLICES = msgspec.json.Decoder(_Slices)
+class _ListedOne(msgspec.Struct):
+    id: str
+
+
+class _Listed(msgspec.Struct):
+    subscriptions: list[_ListedOne]
+    next: str | None = None
+
+
+T = TypeVar("T")
+
+
+def _decoded(answer: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer, type=shape)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Away(f"the data cluster answers what cannot be read: {error}") from error
 
 
 class Upstream:
@@ -96,7 +113,7 @@ class Upstream:
     async def register(self, callback: str) -> str | None:
         """Say where this broker is; its secret if it is new to the cluster."""
         answer = await self._ask("PUT", f"/brokers/{self._broker}", {"callback": callback})
-        return msgspec.json.decode(answer, type=_Registered).secret
+        return _decoded(answer, _Registered).secret
 
     async def leave(self) -> None:
         """Drop this broker with its subscriptions."""
@@ -104,7 +121,7 @@ class Upstream:
 
     async def channels(self) -> dict[str, Channel]:
         """All channels, with what a subscriber needs to know of them."""
-        answer = msgspec.json.decode(await self._ask("GET", "/channels"), type=_Channels)
+        answer = _decoded(await self._ask("GET", "/channels"), _Channels)
         return {
             one.name: Channel(
                 one.name,
@@ -120,7 +137,7 @@ class Upstream:
         """Make or update backend subscriptions, all or none: their ids, and where their streams stand."""
         body = [{"channel": one.channel, "values": one.values, "frontends": one.frontends} for one in wanted]
         answer = await self._ask("POST", f"/brokers/{self._broker}/subscriptions", body, timeout=60)
-        ids = msgspec.json.decode(answer, type=_Subscribed).ids
+        ids = _decoded(answer, _Subscribed).ids
         slices = await self._read_all([{"subscription": one, "limit": 0} for one in ids])
         return [(one.subscription, Standing(one.head, one.earliest)) for one in slices]
 
@@ -133,10 +150,11 @@ class Upstream:
         after = ""
         while True:
             query = f"?limit=10000&after={after}" if after else "?limit=10000"
-            answer = msgspec.json.decode(await self._ask("GET", f"/brokers/{self._broker}/subscriptions{query}"))
-            for one in answer["subscriptions"]:
-                yield one["id"]
-            after = answer["next"]
+            path = f"/brokers/{self._broker}/subscriptions{query}"
+            answer = _decoded(await self._ask("GET", path), _Listed)
+            for one in answer.subscriptions:
+                yield one.id
+            after = answer.next or ""
             if not after:
                 return
 
@@ -169,13 +187,14 @@ class Upstream:
                     progress = True
             for stream in left.keys() - known:
                 del left[stream]
+                found[stream] = Away("the data cluster does not know the stream")
             if not progress:
                 break
         return found
 
     async def _read_all(self, asked: Sequence[Mapping[str, object]]) -> list[_Slice]:
         answer = await self._ask("POST", f"/brokers/{self._broker}/results", list(asked), timeout=60)
-        return _SLICES.decode(answer).streams
+        return _decoded(answer, _Slices).streams
 
     @asynccontextmanager
     async def page(self, page: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
@@ -214,7 +233,7 @@ def _fault(response: httpx.Response) -> NewsstandError:
             return Gone(problem.earliest)
         case 422:
             return BadValues(problem.error)
-        case 400 | 401 | 403 | 413:
+        case 400 | 413:
             return BadInput(f"the data cluster refuses ({response.status_code}): {problem.error}")
         case _:
             return Away(f"the data cluster answers {response.status_code}: {problem.error}")
