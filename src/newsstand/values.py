@@ -47,4 +47,4 @@ def _value(channel: Channel, parameter: Parameter, value: object) -> Scalar:
 
 
 def _is_text(value: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -14,15 +14,16 @@ from apps import EMERGENCIES
 from newsstand.cluster.api import create_api
 from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.catalog import Catalog
-from newsstand.cluster.channels import parse_values
 from newsstand.cluster.facade import Facts, Form, Receipt, Wanted
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.pages import PageStore, StoredPage
+from newsstand.cluster.reading import Asked, Slice
 from newsstand.cluster.records import Door
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Channel, Dataset, Result, Subscription, Values, subscription_id
+from newsstand.values import parse_values
 
 APP = f"""{EMERGENCIES}
 [cluster]
@@ -145,6 +146,15 @@ class StandIn:
             raise Gone(self.earliest)
         last = min(3, 3 if until is None else until)
         return [Result(n, 1000 + n, f'{{"id":"e{n}"}}', n) for n in range(after + 1, last + 1)][:limit]
+
+    def read_all(self, broker: str, asked: Sequence[Asked]) -> list[Slice]:
+        if broker not in self.registered:
+            raise NotFound(f"no broker '{broker}'")
+        return [
+            Slice(name := one.subscription, self.results(name, one.after, one.until, one.limit), 3, self.earliest)
+            for one in asked
+            if one.subscription in self.subscribed
+        ]
 
     def extent(self, subscription: str) -> tuple[int, int]:
         return self.earliest, 3

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standin import StandIn, serving
 
-from newsstand.cluster.api_log import JsonLines
 from newsstand.cluster.tokens import Token, new_token
 from newsstand.errors import Busy, NoRoom
 from newsstand.model import Dataset
 from newsstand.serving.page import byte_range
+from newsstand.serving.request_log import JsonLines
 
 SCOPES = {
     "admin": ["admin"],
@@ -505,12 +505,27 @@ def test_metrics_count_by_route_and_never_by_what_callers_invent(call: Callers) 
     assert "invented" not in text
 
 
+def test_many_streams_are_read_in_one_call(call: Callers) -> None:
+    north, path = call["north"], "/brokers/north/results"
+    north("PUT", "/brokers/north", json={"callback": "http://127.0.0.1:1/told"})
+    wanted = [{"channel": "by_kind", "values": ["fire"]}]
+    name = north("POST", "/brokers/north/subscriptions", json=wanted).json()["ids"][0]
+    asked = [{"subscription": name, "after": 1, "until": 2}, {"subscription": "nobody's"}]
+    (found,) = north("POST", path, json=asked).json()["streams"]
+    assert (found["subscription"], found["head"], found["earliest"]) == (name, 3, 1)
+    assert [one["position"] for one in found["results"]] == [2]
+    standing = {"subscription": name, "results": [], "head": 3, "earliest": 1}
+    assert north("POST", path, json=[{"subscription": name, "limit": 0}]).json()["streams"] == [standing]
+    north("POST", path, 422, json=[{"subscription": "x", "after": -1}])
+    call["gate"]("POST", path, 403, json=[])
+
+
 def test_a_request_is_one_line_of_json_without_its_token(call: Callers, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "newsstand.cluster.api_log"):
+    with caplog.at_level(logging.INFO, "newsstand.serving.request_log"):
         given = call["gate"]("POST", PUBLISH, json=GOOD, headers={"X-Request-Id": "mine-1"})
         made = call["gate"]("POST", PUBLISH, json=GOOD, headers={"X-Request-Id": "not\tmine"})
     assert given.headers["X-Request-Id"] == "mine-1"
-    assert re.fullmatch("[0-9a-f]{32}", made.headers["X-Request-Id"])
+    assert re.fullmatch("[0-9a-f]{16}-[0-9a-f]+", made.headers["X-Request-Id"])
     lines = [JsonLines().format(record) for record in caplog.records if record.getMessage() == "request"]
     told = json.loads(lines[0])
     assert told["method"] == "POST"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newsstand.cluster.body import Body, datasets_read, parse_body, parse_channel
-from newsstand.cluster.channels import channel_table, parse_values
+from newsstand.cluster.channels import channel_table
 from newsstand.cluster.dialect import write_sql
 from newsstand.errors import BadApp, BadQuery, BadValues
 from newsstand.model import Channel, Dataset, Field, Parameter, Retention, canonical
+from newsstand.values import parse_values
 
 DATASETS = {
     "emergencies": Dataset(

@@ -18,12 +18,12 @@ from test_city import EXAMPLE, city, kilometres, load
 
 from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.body import parse_body
-from newsstand.cluster.channels import parse_values
 from newsstand.cluster.matching import check_body, match
 from newsstand.cluster.records import Door, arrow_table
 from newsstand.cluster.tables import values_table
 from newsstand.model import Values
 from newsstand.signing import sign
+from newsstand.values import parse_values
 
 Record = dict[str, object]
 

@@ -151,7 +151,7 @@ def _read_app(folder: Path, data: Path | None) -> App:
 
 def _sets(channel: Channel, single: Sequence[str], whole: Sequence[str]) -> list[Values]:
     """The sets of values that are asked for; a channel without parameters needs none."""
-    from newsstand.cluster.channels import parse_values
+    from newsstand.values import parse_values
 
     given = [_json_values(text) for text in whole]
     if single or not whole:

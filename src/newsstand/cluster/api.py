@@ -5,24 +5,19 @@ from __future__ import annotations
 from importlib import metadata
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends
 from fastapi.security import HTTPBearer
-from starlette.exceptions import HTTPException
 
 from newsstand.cluster.api_brokers import broker_routes, subscription_routes
 from newsstand.cluster.api_definitions import channel_routes, dataset_routes
-from newsstand.cluster.api_desk import Desk, answer, refusal_of
-from newsstand.cluster.api_log import RequestLog
+from newsstand.cluster.api_desk import Desk, refusal_of
 from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
-from newsstand.cluster.api_shapes import TOKEN, problems
 from newsstand.cluster.app_folder import ClusterOptions
 from newsstand.cluster.facade import Cluster
 from newsstand.cluster.metrics import CONTENT_TYPE
-from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Tokens
-from newsstand.errors import NewsstandError
-from newsstand.serving.refusals import Refused
+from newsstand.serving.refusals import TOKEN, answer, answer_errors, problems
+from newsstand.serving.request_log import RequestLog
 
 
 def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> FastAPI:
@@ -48,11 +43,7 @@ def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> Fas
     ):
         api.include_router(routes(desk), dependencies=[bearer])
     _add_health(api, desk)
-    api.add_exception_handler(Refused, _refused)
-    api.add_exception_handler(NewsstandError, _refused)
-    api.add_exception_handler(Gone, _refused)
-    api.add_exception_handler(HTTPException, _no_route)
-    api.add_exception_handler(RequestValidationError, _malformed)
+    answer_errors(api, refusal_of)
     api.add_middleware(RequestLog, metrics=cluster.metrics)
     return api
 
@@ -78,31 +69,3 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
             desk.admit(request, ("read", None))
         text = await desk.ask(desk.measuring, desk.cluster.metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    refused = error if isinstance(error, Refused) else None
-    if isinstance(error, NewsstandError | Gone):
-        refused = refusal_of(error)
-    if refused is None:
-        raise error
-    return answer(refused.body, refused.status, refused.headers)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    if error.status_code == 404:
-        return answer({"error": "there is no such path; /openapi.json lists them all"}, 404)
-    if error.status_code == 405:
-        return answer({"error": f"{request.method} is not for this path"}, 405, dict(error.headers or {}))
-    return answer({"error": str(error.detail)}, error.status_code, dict(error.headers or {}))
-
-
-async def _malformed(_: Request, error: Exception) -> Response:
-    """A path or query parameter that is not of its type or out of its bounds."""
-    if not isinstance(error, RequestValidationError):
-        raise error
-    first = error.errors()[0]
-    place = " ".join(str(part) for part in first["loc"])
-    return answer({"error": f"{place}: {first['msg']}"}, 422)

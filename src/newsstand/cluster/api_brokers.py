@@ -11,19 +11,11 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from newsstand.cluster.api_desk import Desk, answer, decoded, form_of
-from newsstand.cluster.api_shapes import (
-    BODY,
-    TOKEN,
-    BrokerShape,
-    IdsShape,
-    SubscriptionsShape,
-    problems,
-    raw_body,
-)
+from newsstand.cluster.api_desk import Desk, form_of
+from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription
-from newsstand.serving.refusals import Refused
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, problems
 
 MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536

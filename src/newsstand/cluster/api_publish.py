@@ -10,24 +10,14 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk, answer, decoded, form_of
-from newsstand.cluster.api_shapes import (
-    BODY,
-    TOKEN,
-    GoneProblem,
-    ReceiptShape,
-    Responses,
-    ResultsShape,
-    SlicesShape,
-    problems,
-    raw_body,
-)
+from newsstand.cluster.api_desk import ANY, Desk, form_of
+from newsstand.cluster.api_shapes import GoneProblem, ReceiptShape, ResultsShape, SlicesShape, raw_body
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.notification import result_facts
 from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
-from newsstand.serving.refusals import Refused
+from newsstand.serving.refusals import BODY, TOKEN, Refused, Responses, answer, decoded, problems
 
 BLOCK = 256 * 1024
 MOST_RESULTS = 10_000

@@ -6,13 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-Responses = dict[int | str, dict[str, Any]]
-
-
-class Problem(BaseModel):
-    """Every error: one line that says what is wrong and how to mend it."""
-
-    error: str
+from newsstand.serving.refusals import Problem
 
 
 class GoneProblem(Problem):
@@ -104,33 +98,6 @@ class BrokerShape(BaseModel):
     name: str
     callback: str
     secret: str | None = None
-
-
-WORDS = {
-    400: "The body is not what it says it is.",
-    401: "The token is missing or not known.",
-    403: "The token lacks the scope.",
-    404: "There is no such thing.",
-    408: "The body came too slowly.",
-    409: "It contradicts another definition, or what is recorded.",
-    412: "It exists already, and the request said `If-None-Match: *`.",
-    413: "The body is too large.",
-    415: "The Content-Type is not known.",
-    416: "The range lies outside of the page.",
-    422: "It is malformed.",
-    429: "More is coming in than goes out: try again after `Retry-After` seconds.",
-    503: "It is not ready.",
-    507: "The disk is full; nothing was added.",
-}
-
-
-def problems(*statuses: int) -> Responses:
-    """Error answers for /openapi.json."""
-    return {status: {"model": Problem, "description": WORDS[status]} for status in statuses}
-
-
-TOKEN = (401, 403)
-BODY = (400, 408, 413, 415, 422, 429)
 
 
 def raw_body(*, json: dict[str, object], ndjson: str | None = None) -> dict[str, Any]:

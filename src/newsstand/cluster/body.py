@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from newsstand.cluster.channels import channel_table, parse_values, query_of, read_channel
+from newsstand.cluster.channels import channel_table, query_of, read_channel
 from newsstand.cluster.columns import NEW, STORED, Naming, inline_common, name_columns
 from newsstand.cluster.dialect import read_query
 from newsstand.cluster.functions import DISTANCE, REFUSED
 from newsstand.errors import BadApp, BadQuery
 from newsstand.model import Channel, Dataset
+from newsstand.values import parse_values
 
 __all__ = ["Body", "channel_table", "datasets_read", "parse_body", "parse_channel", "parse_values"]
 

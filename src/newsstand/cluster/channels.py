@@ -9,9 +9,6 @@ from newsstand.cluster.records import is_name
 from newsstand.cluster.units import duration_s, whole_number
 from newsstand.errors import BadApp
 from newsstand.model import SCALARS, Channel, Parameter, Retention
-from newsstand.values import parse_values
-
-__all__ = ["channel_table", "parse_values", "query_of", "read_channel"]
 
 PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
 Number = TypeVar("Number", int, float)

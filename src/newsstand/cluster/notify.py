@@ -123,19 +123,20 @@ class Notifier:
         self.wake()
 
     def status(self) -> dict[str, Status]:
-        """How things stand with each broker; `pending` counts up to MOST_PENDING."""
-        stands: dict[str, Status] = {}
-        for broker in self._results.brokers():
-            due = self._results.due(broker.name, MOST_PENDING)
-            served = self._served.get(broker.name)
-            stands[broker.name] = {
-                "pending": len(due),
-                "attempts": due[0].attempts if due else 0,
-                "away": self._results.away(broker.name),
-                "last_told_ms": served.last_told_ms if served else None,
-                "last_error": served.last_error if served else None,
-            }
-        return stands
+        """How things stand with each broker."""
+        return {broker.name: self.status_of(broker.name) for broker in self._results.brokers()}
+
+    def status_of(self, broker: str) -> Status:
+        """How things stand with one broker; `pending` counts up to MOST_PENDING."""
+        due = self._results.due(broker, MOST_PENDING)
+        served = self._served.get(broker)
+        return {
+            "pending": len(due),
+            "attempts": due[0].attempts if due else 0,
+            "away": self._results.away(broker),
+            "last_told_ms": served.last_told_ms if served else None,
+            "last_error": served.last_error if served else None,
+        }
 
     def _soon(self, act: Callable[[], object]) -> None:
         loop = self._loop

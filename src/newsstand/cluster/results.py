@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from newsstand.errors import NewsstandError
 from newsstand.model import Broker, Result, Retention, Subscription, Values
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Delivery:
     """When the broker answered; None if it has not yet."""
 
 
-class Gone(Exception):
+class Gone(NewsstandError):
     """Retention has removed results that were asked for; `earliest` is the first position that is left."""
 
     def __init__(self, earliest: int) -> None:

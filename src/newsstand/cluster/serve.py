@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,15 +20,11 @@ from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
 from newsstand.cluster.tokens import load_tokens
 from newsstand.errors import BadOption, NewsstandError
+from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.spark import open_session
 
 ADDRESS = "address"
 """The file in the data folder that tells where the cluster listens, for commands on the same machine."""
-
-
-def wall_clock_ms() -> int:
-    """Unix milliseconds. NEWSSTAND_CLOCK_OFFSET_MS moves them, to try what a wrong clock does."""
-    return time.time_ns() // 1_000_000 + int(os.environ.get("NEWSSTAND_CLOCK_OFFSET_MS", "0"))
 
 
 def serve(
@@ -48,9 +40,9 @@ def serve(
     """Run a data cluster until SIGTERM or Ctrl-C; then answer what was begun and stop."""
     folder = (data or app.data).absolute()
     with ExitStack() as stack:
-        stack.enter_context(_terminated_like_interrupted())
+        stack.enter_context(terminated_like_interrupted())
         where = (host or app.cluster.host, app.cluster.port if port is None else port)
-        listening = stack.enter_context(_listening(*where))
+        bound = stack.enter_context(listening(*where))
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
         tokens = load_tokens(app, folder, say)
         stack.enter_context(_running(cluster))
@@ -58,14 +50,13 @@ def serve(
         server = uvicorn.Server(
             uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=10, lifespan="on")
         )
-        bound_host, bound_port = listening.getsockname()[:2]
-        url = f"http://{f'[{bound_host}]' if ':' in bound_host else bound_host}:{bound_port}"
+        url = url_of(bound)
         write_whole(folder / ADDRESS, f"{url}\n".encode())
         stack.callback((folder / ADDRESS).unlink, missing_ok=True)
         say(f"newsstand: data cluster of {app.folder} on {url}")
         threading.Thread(target=_stop_without_spark, args=(cluster, server), daemon=True).start()
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
-            server.run(sockets=[listening])
+            server.run(sockets=[bound])
         if cluster.spark_stopped.is_set():
             raise NewsstandError("Spark has stopped; nothing that was accepted is lost: start the cluster again")
 
@@ -121,30 +112,3 @@ def _running(cluster: DataCluster) -> Iterator[None]:
         yield
     finally:
         cluster.stop()
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, also while Spark is still starting."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens, taken before anything slow begins."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-        except OSError as error:
-            raise BadOption(f"cannot listen on {host} port {port}: {error.strerror}") from error
-        yield listening

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from newsstand.cluster.channels import parse_values
 from newsstand.cluster.cluster_parts import ClusterParts
 from newsstand.cluster.facade import Facts, Wanted
 from newsstand.cluster.reading import Asked, Slice, read_all
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Channel, Result, Subscription, Values
+from newsstand.values import parse_values
 
 
 class Subscribers(ClusterParts):
@@ -40,7 +40,7 @@ class Subscribers(ClusterParts):
     def broker_status(self, name: str) -> Facts:
         """What a broker is still to be told."""
         self._require_broker(name)
-        return dict(self.notifier.status().get(name, {}))
+        return dict(self.notifier.status_of(name))
 
     def subscribe(self, broker: str, wanted: Sequence[Wanted]) -> list[Subscription]:
         """Add or update subscriptions, all or none; they take effect at the next executions of their channels."""
