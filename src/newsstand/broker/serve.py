@@ -119,7 +119,13 @@ class Parts:
             start_ms=wall_clock_ms(),
             on_removed=lambda removed: self.metrics.left(removed.reason),
         )
-        shelf = Shelf(settings.pages_policy, settings.pages_capacity, self._fetch_page, push=settings.pages_push)
+        shelf = Shelf(
+            settings.pages_policy,
+            settings.pages_capacity,
+            self._fetch_page,
+            push=settings.pages_push,
+            largest=settings.largest_page,
+        )
         access = settings.data / "access" if settings.access_log else None
         self.edge = Edge(
             settings.name,

@@ -58,7 +58,10 @@ class Shelf:
         *,
         push: Push = "needed",
         beta: float = 2.0,
+        largest: int | None = None,
     ) -> None:
+        """A page of more than `largest` bytes is not taken: `fetch` would refuse it."""
+        self._largest = largest
         self._fetch = fetch
         self._beta = beta
         self._contents: dict[str, Content] = {}
@@ -104,7 +107,8 @@ class Shelf:
         if page in self._contents or page in self._coming or size < 1:
             return
         self._want(page, subscriptions)
-        if self.push == "needed" and not self._cache.push(page, size, subscriptions):
+        too_large = self._largest is not None and size > self._largest
+        if too_large or (self.push == "needed" and not self._cache.push(page, size, subscriptions)):
             self._refused(page, size, subscriptions)
             return
         self._start(page).add_done_callback(lambda task: self._pushed(page, size, subscriptions, task))
