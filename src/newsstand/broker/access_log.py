@@ -3,7 +3,8 @@
 Folder `access/` of the data folder: `events.csv` (logins, logouts, subscriptions, results: the broker events of
 the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which
 says of each access what it was, whether it was a hit, how many bytes, how long it took. Tables of the lab have
-numbers in place of names; `names.csv` tells which is which. A file that has grown large is set aside.
+numbers in place of names; `names.csv` tells which is which, and the Unix milliseconds from which `time` counts.
+When a table has grown large, all but the names are set aside together, in a folder of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import csv
 import io
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,12 @@ class AccessLog:
         self._rows: dict[str, list[Sequence[object]]] = {table: [] for table in TABLES}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next: Counter[str] = Counter()
-        self._published: set[str] = set()
+        self._published: set[int] = set()
+        """Pages of which there is a publication already, by number; and a subscription:"""
+        self._counted: set[int] = set()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._read_names(folder / "names.csv")
+            self._take_up(folder)
 
     def online(self, now: int, subscriber: str) -> None:
         """A subscriber has connected."""
@@ -82,22 +85,26 @@ class AccessLog:
         """A page was published that `count` frontends want; it was taken or not."""
         if self._folder is not None:
             number = self._number("page", page)
-            self._publish(now, page, size)
-            self._rows["subscriptions"].append((PROXY, number, count))
+            self._publish(now, number, size)
+            if number not in self._counted:
+                self._counted.add(number)
+                self._rows["subscriptions"].append((PROXY, number, count))
             self._rows["accesses"].append((now, "push", number, int(taken), size, ""))
 
     def requested(self, now: int, page: str, size: int, hit: bool, latency_s: float) -> None:
         """A page was asked for."""
         if self._folder is not None:
             number = self._number("page", page)
-            self._publish(now, page, size)
-            self._rows["requests"].append((self._seconds(now), PROXY, number))
+            if size:  # the lab has no pages without content
+                self._publish(now, number, size)
+                self._rows["requests"].append((self._seconds(now), PROXY, number))
             self._rows["accesses"].append((now, "page", number, int(hit), size, round(latency_s * 1000, 2)))
 
     def flush(self, now: int) -> None:
         """Write what has happened."""
         if self._folder is None:
             return
+        self._set_aside_if_large(self._folder, now)
         for table, rows in self._rows.items():
             if rows:
                 self._rows[table] = []
@@ -111,10 +118,10 @@ class AccessLog:
             number = "" if stream is None else self._number("stream", stream)
             self._rows["events"].append((now, kind, self._number("subscriber", subscriber), number, ""))
 
-    def _publish(self, now: int, page: str, size: int) -> None:
+    def _publish(self, now: int, page: int, size: int) -> None:
         if page not in self._published:
             self._published.add(page)
-            self._rows["publications"].append((self._number("page", page), self._seconds(now), size))
+            self._rows["publications"].append((page, self._seconds(now), size))
 
     def _seconds(self, now: int) -> float:
         return (now - self._start_ms) / 1000
@@ -130,19 +137,42 @@ class AccessLog:
     def _append(self, file: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        new = not file.exists() or file.stat().st_size == 0
-        if new:
-            writer.writerow(columns)
-        elif file.name != "names.csv" and file.stat().st_size > self._largest:
-            file.rename(file.with_name(f"{file.stem}-{int(file.stat().st_mtime)}.csv"))
+        if not file.exists() or file.stat().st_size == 0:
             writer.writerow(columns)
         writer.writerows(rows)
         with file.open("a", encoding="utf-8", newline="") as out:
             out.write(text.getvalue())
 
-    def _read_names(self, file: Path) -> None:
-        if file.exists():
-            with file.open(encoding="utf-8", newline="") as lines:
-                for row in csv.DictReader(lines):
-                    self._numbers[(row["kind"], row["name"])] = int(row["number"])
-                    self._next[row["kind"]] = max(self._next[row["kind"]], int(row["number"]) + 1)
+    def _set_aside_if_large(self, folder: Path, now: int) -> None:
+        """Each folder is a trace by itself: a page that is asked for later is published there anew."""
+        tables = [file for table in TABLES if table != "names" and (file := folder / f"{table}.csv").exists()]
+        try:
+            if any(file.stat().st_size > self._largest for file in tables):
+                aside = folder / f"until-{now}"
+                aside.mkdir(exist_ok=True)
+                for file in tables:
+                    file.rename(aside / file.name)
+                self._published.clear()
+                self._counted.clear()
+        except OSError as error:
+            logger.error("the access log could not be set aside: %s", error)
+
+    def _take_up(self, folder: Path) -> None:
+        """Go on where the log of an earlier start ended."""
+        for row in _rows(folder / "names.csv"):
+            if row["kind"] == "start":
+                self._start_ms = int(row["number"])
+            self._numbers[(row["kind"], row["name"])] = int(row["number"])
+            self._next[row["kind"]] = max(self._next[row["kind"]], int(row["number"]) + 1)
+        if ("start", "") not in self._numbers:
+            self._numbers[("start", "")] = self._start_ms
+            self._rows["names"].append(("start", self._start_ms, ""))
+        self._published = {int(row["page"]) for row in _rows(folder / "publications.csv")}
+        self._counted = {int(row["page"]) for row in _rows(folder / "subscriptions.csv")}
+
+
+def _rows(file: Path) -> Iterator[dict[str, str]]:
+    """The rows of a table; one that was cut off by the end of a process is passed over."""
+    if file.exists():
+        with file.open(encoding="utf-8", newline="") as lines:
+            yield from (row for row in csv.DictReader(lines) if None not in row.values())

@@ -71,6 +71,10 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
         session = member.claims.session
         return Guest(session, session, member.claims.expires_s * 1000, member)
 
+    def ready(guest: Guest) -> list[tuple[str, int | None]]:
+        desk.edge.connected(guest.member)
+        return list(desk.edge.streams(guest.member))
+
     async def acknowledge(guest: Guest, positions: dict[str, int]) -> dict[str, int]:
         return await desk.edge.acknowledge(guest.member, positions)
 
@@ -81,6 +85,6 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
             websocket,
             desk.edge.hub,
             admit=admit,
-            on_ready=lambda guest: list(desk.edge.streams(guest.member)),
+            on_ready=ready,
             on_ack=acknowledge,
         )

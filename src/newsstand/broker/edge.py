@@ -88,6 +88,10 @@ class Edge:
         """How far streams have come that are just being opened."""
         self._pulling: dict[str, asyncio.Task[None]] = {}
         self._pulls = asyncio.Semaphore(64)
+        self._online: dict[str, set[str]] = {}
+        """The sessions of each subscriber that have connections; and the other way round:"""
+        self._whose: dict[str, str] = {}
+        hub.on_gone = self._disconnected
         shelf.on_push = lambda *offered: log.offered(now_ms(), *offered)
 
     # Subscribers who come and go.
@@ -118,6 +122,21 @@ class Edge:
     def ended(self, name: str, sid: str) -> None:
         """Close the connections of a session that has ended."""
         self.hub.close(4001, "the session has ended", subscriber=sid)
+
+    def connected(self, member: Member) -> None:
+        """A session of a member's has a connection."""
+        sessions = self._online.setdefault(member.name, set())
+        if not sessions:
+            self._log.online(self.now_ms(), member.name)
+        sessions.add(member.claims.session)
+        self._whose[member.claims.session] = member.name
+
+    def _disconnected(self, sid: str) -> None:
+        name = self._whose.pop(sid)
+        self._online[name].remove(sid)
+        if not self._online[name]:
+            del self._online[name]
+            self._log.offline(self.now_ms(), name)
 
     # Subscriptions.
 

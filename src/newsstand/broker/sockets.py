@@ -6,7 +6,7 @@ not read costs a reference to the newest frame of each stream it follows, and is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from newsstand.broker.socket_connection import Connection
 from newsstand.broker.socket_frames import NO_TOKEN, PING, TOO_SLOW, signal_frame
@@ -40,6 +40,8 @@ class Hub:
         self._present: dict[str, _Presence] = {}
         self._followers: dict[str, set[Connection]] = {}
         self._connections: set[Connection] = set()
+        self.on_gone: Callable[[str], None] | None = None
+        """Told of each subscriber whose last connection is gone."""
         self._leave = self.leave  # one bound method for all connections
 
     def __len__(self) -> int:
@@ -78,6 +80,8 @@ class Hub:
             self._drop(stream, (connection,))
         if not presence.connections:
             del self._present[connection.subscriber]
+            if self.on_gone is not None:
+                self.on_gone(connection.subscriber)
 
     def follow(self, subscriber: str, stream: str) -> None:
         """All connections of a subscriber that is online follow a stream from now on."""

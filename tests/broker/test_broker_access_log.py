@@ -1,0 +1,140 @@
+"""The access log: what happened at a broker is accepted by the lab as a trace."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from broker_process import start_broker, wait_ready
+from press import Press
+from pyspark.sql import SparkSession
+from test_broker_live import login, read, sockets, subscribe, until_head
+
+from newsstand.broker.access_log import TABLES, AccessLog
+from newsstand.workload.check import check
+from newsstand.workload.trace import read_trace
+
+START = 1_800_000_000_000
+
+
+def rows(folder: Path, table: str) -> list[dict[str, str]]:
+    with (folder / f"{table}.csv").open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_every_table_has_its_columns_and_numbers_in_place_of_names(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, START)
+    log.online(START + 1, "ann")
+    log.subscribed(START + 2, "ann", "stream x")
+    log.arrived(START + 3, "stream x", [10, 20])
+    log.read(START + 4, "stream x", 2, 30, 0, 0.0012)
+    log.read(START + 5, "stream x", 1, 10, 7, 0.5)
+    log.offered(START + 1000, "page a", 100, 3, True)
+    log.requested(START + 2000, "page a", 100, True, 0.001)
+    log.requested(START + 2500, "page b", 50, False, 0.002)
+    log.unsubscribed(START + 6, "ann", "stream x")
+    log.offline(START + 7, "ann")
+    assert list(tmp_path.iterdir()) == [], "nothing is written before it is time"
+    log.flush(START + 3000)
+    for table, columns in TABLES.items():
+        assert tuple(rows(tmp_path, table)[0]) == columns
+    assert [tuple(row.values())[1:] for row in rows(tmp_path, "events")] == [
+        ("login", "0", "", ""),
+        ("subscribe", "0", "0", ""),
+        ("result", "", "0", "10"),
+        ("result", "", "0", "20"),
+        ("unsubscribe", "0", "0", ""),
+        ("logout", "0", "", ""),
+    ]
+    assert [(row["kind"], row["hit"], row["bytes"]) for row in rows(tmp_path, "accesses")] == [
+        ("pull", "", "10"),
+        ("pull", "", "20"),
+        ("result", "2", "30"),
+        ("result", "1", "10"),
+        ("result", "0", "7"),
+        ("push", "1", "100"),
+        ("page", "1", "100"),
+        ("page", "0", "50"),
+    ]
+    names = {(row["kind"], row["number"]): row["name"] for row in rows(tmp_path, "names")}
+    assert names[("page", "1")] == "page b"
+    assert names[("subscriber", "0")] == "ann"
+    assert names[("start", str(START))] == ""
+
+
+def test_the_lab_takes_the_log_of_two_starts_as_one_trace(tmp_path: Path, spark: SparkSession) -> None:
+    first = AccessLog(tmp_path, START)
+    first.offered(START + 1000, "a", 100, 3, True)
+    first.offered(START + 1500, "a", 100, 4, True)
+    first.requested(START + 2000, "a", 100, True, 0.001)
+    first.requested(START + 2100, "empty", 0, False, 0.001)
+    first.flush(START + 2500)
+    second = AccessLog(tmp_path, START + 10_000)
+    second.requested(START + 11_000, "a", 100, False, 0.001)
+    second.offered(START + 12_000, "a", 100, 5, True)
+    second.requested(START + 13_000, "b", 60, False, 0.001)
+    second.flush(START + 13_000)
+    assert [row["time"] for row in rows(tmp_path, "requests")] == ["2.0", "11.0", "13.0"]
+    check(read_trace(spark, tmp_path))  # as `newsstand simulate` reads it
+
+
+def test_tables_that_have_grown_are_set_aside_together(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, START, largest=200)
+    for second in range(30):
+        log.requested(START + second * 1000, "a", 100, True, 0.001)
+        log.flush(START + second * 1000)
+    aside = sorted(one.name for one in tmp_path.iterdir() if one.is_dir())
+    assert len(aside) > 1
+    for folder in (tmp_path, *(tmp_path / name for name in aside)):
+        assert [row["page"] for row in rows(folder, "publications")] == ["0"], "each is a trace by itself"
+    parts = sum(len(rows(folder, "requests")) for folder in (tmp_path, *(tmp_path / name for name in aside)))
+    assert parts == 30
+
+
+def test_a_log_without_a_folder_keeps_nothing(tmp_path: Path) -> None:
+    log = AccessLog(None, START)
+    log.online(START, "ann")
+    log.requested(START, "a", 1, True, 0)
+    log.read(START, "s", 1, 1, 0, 0)
+    log.flush(START)
+    assert not any(log._rows.values())
+
+
+def test_a_disk_that_refuses_costs_rows_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "access"
+    log = AccessLog(folder, START)
+    log.online(START, "ann")
+    folder.rmdir()
+    with caplog.at_level(logging.ERROR):
+        log.flush(START)
+    assert "loses 1 rows of events" in caplog.text
+
+
+def test_a_live_broker_logs_what_its_subscribers_do(press: Press, tmp_path: Path) -> None:
+    broker = start_broker(tmp_path, press.url, "logged")  # type: ignore[attr-defined]
+    try:
+        wait_ready(broker.url)
+        ann = login(broker.url, "ann")
+        again = login(broker.url, "ann")
+        subscription = subscribe(ann, kind="logged")
+        with sockets(ann) as one, sockets(again) as other:
+            for socket in (one, other):
+                assert json.loads(socket.recv(5)) == {"ready": True}
+            page = press.keep_page(b"Hello")
+            press.print([{"channel": "of_kind", "values": ["logged"], "payload": {"id": "r"}, "page": page}])
+            until_head(ann, subscription, 1)
+            read(ann, subscription)
+            assert ann.get(f"/pages/{page}").status_code == 200
+        ann.delete(f"/subscriptions/{subscription['id']}")
+        time.sleep(0.2)
+    finally:
+        assert broker.stop() == 0
+    folder = tmp_path / "access"
+    kinds = [row["kind"] for row in rows(folder, "events")]
+    assert sorted(kinds) == ["login", "logout", "result", "subscribe", "unsubscribe"]
+    assert {row["kind"] for row in rows(folder, "accesses")} == {"pull", "push", "result", "page"}
+    assert len(rows(folder, "requests")) == 1
