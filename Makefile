@@ -3,13 +3,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test test-all check format bench bench-week bench-cluster bench-broker lock clean
+.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(READY)  ## a week of news, replayed under every policy: a table, a figure, what it teaches
-	@$(BIN)/newsstand demo --out demo-out
+demo: $(READY)  ## a whole platform for a minute: a city in trouble, 300 subscribers, a page to watch them
+	@$(BIN)/newsstand demo --duration 60
+
+compare: $(READY)  ## a week of news, replayed under every policy: a table, a figure, what it teaches
+	@$(BIN)/newsstand compare --out compare-out
 
 test: $(READY)  ## the tests, in under ten minutes on two cores
 	@$(BIN)/python -m pytest
@@ -45,7 +48,7 @@ lock: $(READY)  ## pin the dependencies anew
 		--no-emit-index-url --no-header --no-annotate -o requirements.lock
 
 clean:  ## remove what make made
-	rm -rf .venv demo-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed"; exit 1; }

@@ -125,9 +125,9 @@ def test_a_command_prints_what_its_page_shows(
 
 
 @pytest.mark.slow
-def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    (shown,) = [shown for shown in SHOWN if shown.words == ("make", "demo") and shown.output]
-    ((code, printed),) = run_in(tmp_path, [("newsstand", "demo", "--out", "demo-out")])
+def test_make_compare_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    (shown,) = [shown for shown in SHOWN if shown.words == ("make", "compare") and shown.output]
+    ((code, printed),) = run_in(tmp_path, [("newsstand", "compare", "--out", "compare-out")])
     assert code == 0
     assert not lines_not_printed(shown.output, printed), printed
 

@@ -30,6 +30,7 @@ ROOMS: dict[str, str] = {
     "workload": "errors model signing spark",
     "lab": "errors model signing caching overlay planning survival spark broker workload",
     "platform": "errors serving cluster broker coordinator",
+    "scenarios": "errors model values signing caching client",
     "web": "errors serving",
     "cli": "all",
 }

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from city import City, Record
 
 from newsstand.cluster.tokens import find_token
 from newsstand.errors import BadOption, NewsstandError
+from newsstand.scenarios.emergencies.city import City, Record
 from newsstand.signing import BadSignature, verify
 
 PATIENCE_S = 30.0

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from newsstand.scenarios.emergencies import city
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "emergencies"
 
 
@@ -28,7 +30,6 @@ def load(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-city = load("city")
 SEEDS = st.integers(0, 2**32)
 
 

@@ -1,62 +1,185 @@
-"""`newsstand demo`: a first look, in about a minute."""
+"""`newsstand demo`: a whole platform with a city on it, and a page to watch them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from newsstand.caching import POLICIES
-from newsstand.cli.options import Conf, Json, Master, make_folder
-from newsstand.cli.progress import progress, say
+from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.progress import say
+
+if TYPE_CHECKING:
+    from newsstand.platform.parts import Platform
+    from newsstand.scenarios.emergencies.driver import Cast
+    from newsstand.scenarios.emergencies.state import State
+
+PAGE = "127.0.0.1"
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the figure goes.")] = Path("demo-out"),
-    requests: Annotated[int, typer.Option(help="Requests of the small news trace.")] = 60_000,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 1,
+    duration: Annotated[
+        float | None,
+        typer.Option("--duration", min=1, metavar="S", help="Seconds to play; until Ctrl-C if not told."),
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Without the page.")] = False,
+    subscribers: Annotated[int, typer.Option("--subscribers", min=1, max=5000, help="People of the city.")] = 300,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=10, help="Brokers.")] = 2,
+    budget: Annotated[
+        int, typer.Option("--budget", min=0, metavar="BYTES", help="For the result caches of each broker.")
+    ] = 100_000,
+    speed: Annotated[
+        float, typer.Option("--speed", min=0.1, max=100, help="How fast time passes in the city.")
+    ] = 2.0,
+    seed: Annotated[int, typer.Option(help="Another seed, another city.")] = 2018,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The page's port; 0 for a free one.")
+    ] = 8760,
+    base_port: Annotated[
+        int, typer.Option("--base-port", min=0, max=65000, help="As in `newsstand up`; 0 takes free ports.")
+    ] = 0,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Keep app, data and log here; else all is removed."),
+    ] = None,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Generate a small news trace, replay it under every policy, and say what it teaches.
+    """Play a city in trouble on a whole platform: reports, shelters, people who move, log in and out, and read.
 
-    Example: newsstand demo
+    At the end it prints what came of it.
+
+    Example: newsstand demo --duration 60
     """
-    from newsstand.cli.simulate import show
-    from newsstand.lab.figures import draw_capacities
-    from newsstand.lab.lessons import lessons
-    from newsstand.lab.simulate import plan, simulate
-    from newsstand.spark import open_session
-    from newsstand.workload.chen2003 import News
-    from newsstand.workload.generate import generate
-    from newsstand.workload.trace import read_trace
+    from newsstand.cluster.app_folder import read_app
+    from newsstand.platform.declared import read_declared
+    from newsstand.platform.parts import Ports, free_port, plan, refuse_used
+    from newsstand.scenarios.emergencies.app import write_app
+    from newsstand.scenarios.emergencies.driver import Cast
 
-    news = News(requests=requests, proxies=40, pages=10_000, seed=seed)
-    wanted, job = plan(list(POLICIES), ["0.01", "0.05", "0.1"], [2.0])
-    make_folder(out)
-    with (
-        open_session(master, conf or (), "newsstand demo", brief=True) as spark,
-        TemporaryDirectory(prefix=".trace-", dir=out) as work,
-    ):
-        folder = Path(work) / "news"
-        say(f"A week of news: {news.pages:,} pages, {news.requests:,} requests at {news.proxies} proxies …")
-        with progress(spark, "generating"):
-            generate(spark, news, folder)
-        say(f"… replayed under {len(POLICIES)} policies at three cache sizes.")
-        with progress(spark, "replaying"):
-            answers = simulate(spark, read_trace(spark, folder), wanted, job)
-    figure = out / "hit-ratios.png"
-    draw_capacities(answers, figure, title="A week of news, hit ratio by policy")
-    learned = lessons(answers)
-    if as_json:
-        print(json.dumps({"answers": answers, "figure": str(figure), "learned": learned}))
+    if not headless:
+        port = port or free_port(PAGE)
+        refuse_used("the page", PAGE, port)
+    spark = [*(("--master", master) if master else ()), *(word for one in conf or () for word in ("--conf", one))]
+    with _folder(data) as folder:
+        app = folder / "emergencies"
+        write_app(app, speed=speed, brokers=brokers, budget=budget)
+        platform = plan(read_app(app), read_declared(app), ports=Ports(base_port), spark=spark)
+        cast = Cast(subscribers, duration, speed, seed=seed)
+        summary = asyncio.run(_play(platform, cast, None if headless else port, folder / "platform.log"))
+    if summary is None:
+        raise typer.Exit(130)
+    print(json.dumps(summary) if as_json else _table(summary))
+
+
+async def _play(platform: Platform, cast: Cast, port: int | None, log: Path) -> dict[str, Any] | None:
+    """The summary; None if it was stopped before it began."""
+    from newsstand.platform.running import Stopped, running
+    from newsstand.scenarios.emergencies import state
+    from newsstand.scenarios.emergencies.driver import cast_for
+    from newsstand.signing import key
+
+    if port is not None:
+        say(f"The page will be at http://{PAGE}:{port}/ as soon as Spark has started, in half a minute or so.")
+    say(f"Starting a cluster, a coordinator and {len(platform.brokers)} brokers; their log is {log} …")
+    try:
+        async with running(platform, say, log) as supervisor:
+            assert platform.admin_token is not None
+            where = state.Platform(
+                platform.cluster.url,
+                platform.admin_token.read_text().strip(),
+                platform.coordinator.url,
+                [part.url for part in platform.brokers],
+                key(platform.folder.secret_file.read_text().strip(), "admin"),
+            )
+            async with cast_for(where, cast) as driver, _page(driver.state, port):
+                until = "until Ctrl-C" if cast.duration_s is None else f"for {cast.duration_s:g} s"
+                look = "" if port is None else f": look at http://{PAGE}:{port}/"
+                say(f"{cast.subscribers} people live in the city {until}{look}")
+                return await driver.play(supervisor.stopping)
+    except Stopped:
+        return None
+
+
+@asynccontextmanager
+async def _page(shown: State, port: int | None) -> AsyncIterator[None]:
+    """The page, for the length of an `async with` block."""
+    if port is None:
+        yield
         return
-    show([answer for answer in answers if answer["capacity"] == 0.05])
-    print()
-    for sentence in learned:
-        print(sentence)
-    print(f"Figure: {figure}")
+    import uvicorn
+
+    from newsstand.web.dashboard import create_dashboard
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # Ctrl-C is the platform's
+
+    config = uvicorn.Config(
+        create_dashboard(shown),
+        host=PAGE,
+        port=port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
+    server = Server(config)
+    serving = asyncio.create_task(server.serve())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+@contextmanager
+def _folder(data: Path | None) -> Iterator[Path]:
+    if data is None:
+        with TemporaryDirectory(prefix="newsstand-demo-") as folder:
+            yield Path(folder)
+        return
+    from newsstand.cli.options import make_folder
+
+    make_folder(data)
+    yield data.absolute()
+
+
+def _table(summary: dict[str, Any]) -> str:
+    result, told = summary["latency_ms"]["result"], summary["latency_ms"]["notification"]
+    ratio, asked = summary["hit_ratio"], summary["hits"] + summary["misses"]
+    rows = [
+        ("subscribers", f"{summary['subscribers']:,}", f"with {summary['subscriptions']:,} subscriptions"),
+        ("publications", f"{summary['publications']:,}", f"in {summary['seconds']:.0f} s"),
+        ("results", f"{summary['results']:,}", "made by the cluster, one for all who want the same"),
+        ("notifications", f"{summary['notifications']:,}", "to who was online"),
+        ("received", f"{summary['received']:,}", f"results; {summary['acknowledged']:,} acknowledged"),
+        (
+            "hit ratio",
+            "—" if ratio is None else f"{ratio:.4f}",
+            f"under {summary['policy']}: {summary['hits']:,} of {asked:,} from the cache",
+        ),
+        ("fetched", _size(summary["fetched_bytes"]), "from the cluster, since the cache had them no more"),
+        ("pulled", _size(summary["pulled_bytes"]), "from the cluster, ahead of who would ask"),
+        ("told after", _ms(told["p50"]), f"p99 {_ms(told['p99'])}: from the cluster's word to the socket"),
+        ("read after", _ms(result["p50"]), f"p99 {_ms(result['p99'])}: from the result to who was online"),
+    ]
+    lines = [f"{name:<14}{value:>12}  {words}" for name, value, words in rows]
+    if summary["troubles"]:
+        lines.append(f"{summary['troubles']} times somebody had to try again: {summary['last_trouble']}")
+    return "\n".join(lines)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1000:,.0f} kB"
+
+
+def _ms(milliseconds: float | None) -> str:
+    return "—" if milliseconds is None else f"{milliseconds:,.0f} ms"

@@ -15,6 +15,7 @@ from newsstand.cli import (
     broker,
     channel,
     cluster,
+    compare,
     coordinator,
     demo,
     publish,
@@ -37,6 +38,7 @@ app.add_typer(workload.app, name="workload")
 app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("policies")(simulate.policies)
+app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.command("cluster")(cluster.cluster)

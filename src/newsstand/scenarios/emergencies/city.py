@@ -154,6 +154,13 @@ class City:
             for channel, values in wanted
         )
 
+    @staticmethod
+    def bounds() -> dict[str, float]:
+        """The edges of the city, in degrees."""
+        south, west = _moved(*CENTRE, -SIZE_KM / 2, -SIZE_KM / 2)
+        north, east = _moved(*CENTRE, SIZE_KM / 2, SIZE_KM / 2)
+        return {"north": north, "south": south, "east": east, "west": west}
+
     def _choices(self, mix: Mix) -> list[dict[str, Scalar]]:
         """The values that a channel can be given, the most popular first."""
         axes: dict[str, list[dict[str, Scalar]]] = {

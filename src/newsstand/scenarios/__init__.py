@@ -1,0 +1,1 @@
+"""Scenarios that can be played against a platform."""
