@@ -69,6 +69,8 @@ def open_page(browser: Browser, server: PageServer, complaints: Complaints) -> I
         complaints.listen(page, server.url)
         page.goto(server.url)
         expect(page.locator("#status")).to_have_text("Live")
+        expect(page.locator("#map .report.young").first).to_be_attached()
+        expect(page.locator(".chart .curve")).to_have_count(3)
         return page
 
     yield open_it
@@ -133,6 +135,14 @@ def test_a_kind_is_told_by_its_shape_not_only_by_its_colour(open_page: Callable[
         "#map .report .mark", "marks => marks.map(mark => Math.round(mark.getBoundingClientRect().width))"
     )
     assert max(sizes) > 1.5 * min(sizes) > 8
+
+
+def test_a_chart_tells_what_one_points_at(open_page: Callable[[], Page]) -> None:
+    page = open_page()
+    page.locator("#chart-hit-ratio .chart").hover()
+    expect(page.locator("#chart-hit-ratio .value")).to_have_text(re.compile(r"^\d+\.\d %, (5|6)\d s ago$"))
+    page.mouse.move(0, 0)
+    expect(page.locator("#chart-hit-ratio .value")).to_have_text(re.compile(r"^\d+\.\d %$"))
 
 
 def test_the_switch_works_by_mouse(
@@ -239,10 +249,9 @@ def test_everything_can_be_read(open_page: Callable[[], Page]) -> None:
 def test_marks_hold_still_for_those_who_want_it(open_page: Callable[[], Page]) -> None:
     page = open_page()
     page.emulate_media(reduced_motion="no-preference")
-    page.wait_for_function("document.getAnimations().length > 0")
+    assert page.evaluate("document.getAnimations().length") > 0
     page.emulate_media(reduced_motion="reduce")
-    page.wait_for_function("document.getAnimations().length === 0")
-    page.wait_for_timeout(1200)
+    page.wait_for_timeout(1200)  # what had begun comes to its end, and new figures arrive
     assert page.evaluate("document.getAnimations().length") == 0
 
 
