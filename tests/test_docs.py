@@ -31,6 +31,7 @@ from newsstand.cluster.facade import Cluster
 from newsstand.cluster.functions import REFUSED
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.tokens import Tokens
+from newsstand.platform.declared import BROKER_TYPES
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,6 +43,9 @@ DOCUMENTS = list(
 )
 LIVE = [page for page in DOCUMENTS if re.search(r"^```\w+ server$", page.read_text(), re.M)]
 """Pages that start servers: each is followed by itself, from top to bottom."""
+
+SLOW = {"deploy"}
+"""Those that start so much that only `make test-all` follows them."""
 
 REFERENCE = ROOT / "docs" / "reference"
 HOME = "/home/me/newsstand"
@@ -132,7 +136,11 @@ def test_make_compare_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert not lines_not_printed(shown.output, printed), printed
 
 
-@pytest.mark.parametrize("page", LIVE, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page for page in LIVE],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_a_page_with_servers_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     follow(page.read_text(), tmp_path)
 
@@ -271,6 +279,12 @@ def test_every_route_is_in_the_reference_of_the_http_api() -> None:
 @pytest.mark.parametrize("key", CLUSTER_KEYS)
 def test_every_key_of_the_cluster_has_its_row(key: str) -> None:
     assert re.search(rf"^\| `{key}` \|", (REFERENCE / "app-folder.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("key", BROKER_TYPES)
+def test_every_key_of_a_broker_is_named(key: str) -> None:
+    table = (REFERENCE / "app-folder.md").read_text().partition("## `[[brokers]]`")[2].partition("\n## ")[0]
+    assert re.search(rf"^\|[^|]*`{key}`[^|]*\|", table, re.M)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -104,9 +104,23 @@ def test_a_channel_does_not_repeat_what_is_wrong_with_its_dataset(tmp_path: Path
     assert [one.split(":")[0] for one in told] == ["datasets.emergencies.fields.kind"]
 
 
+def test_the_environment_is_stronger_than_the_file(tmp_path: Path) -> None:
+    folder = write(tmp_path, "[cluster]\nport = 1\ncertificate = 'a.pem'\nkey = 'a.key'\n")
+    given = {"PORT": "9", "OPEN_METRICS": "true", "MAX_BODY_BYTES": "1kB", "RESULTS": "postgresql://u:p@db/n"}
+    app = read_app(folder, {f"NEWSSTAND_CLUSTER_{key}": value for key, value in given.items()})
+    options = app.cluster
+    assert (options.port, options.open_metrics, options.max_body_bytes) == (9, True, 1000)
+    assert options.results == "postgresql://u:p@db/n"
+    assert app.tls is not None
+    assert app.tls.key == tmp_path / "a.key"
+    with pytest.raises(BadAppFile, match="NEWSSTAND_CLUSTER_PORT: must be a whole number"):
+        read_app(folder, {"NEWSSTAND_CLUSTER_PORT": "x"})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("[cluster]\nkey = 'x'", "cluster: certificate and key: give both or neither"),
         ("datasets = 1", "datasets: must be a table, written as [datasets]"),
         ("[datasets]\nx = 1", "datasets.x: must be a table, written as [datasets.x]"),
         ("channels = []", "channels: must be a table, written as [channels]"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -33,13 +34,16 @@ def cluster(
 ) -> None:
     """Run the data cluster of an app until Ctrl-C or SIGTERM.
 
+    Settings come from the table [cluster] of newsstand.toml, then from NEWSSTAND_CLUSTER_… in the environment,
+    then from options.
+
     Example: newsstand cluster my-app --port 8780
     """
     from newsstand.cluster.app_folder import read_app
     from newsstand.cluster.serve import serve
     from newsstand.serving.request_log import log_to
 
-    known = read_app(app)
+    known = read_app(app, os.environ)
     log_to(sys.stderr)
     serve(known, data=data, host=host, port=port, master=master, conf=conf or (), say=say)
 

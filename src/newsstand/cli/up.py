@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,7 @@ def up(
     from newsstand.platform.declared import read_declared
     from newsstand.platform.parts import Ports, plan
 
-    known = read_app(app)
+    known = read_app(app, os.environ)
     spark = [*(("--master", master) if master else ()), *(word for one in conf or () for word in ("--conf", one))]
     platform = plan(
         known,

@@ -28,6 +28,7 @@ from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import byte_count, duration_s, whole_number
 from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
+from newsstand.serving.process import Tls
 
 FILE = "newsstand.toml"
 TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers")
@@ -79,6 +80,11 @@ class ClusterOptions:
     """How long the next piece of a request's body may take to come."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
+    certificate: Path | None = None
+    """For TLS, in PEM; this and the next two are relative to the app folder."""
+    key: Path | None = None
+    authority: Path | None = None
+    """Certificates to trust in brokers, if not the system's."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +108,19 @@ class App:
         """The data folder: as configured, taken from the app folder on."""
         return self.folder / self.cluster.data
 
+    @property
+    def tls(self) -> Tls | None:
+        """The cluster's certificate, if it has one."""
+        if self.cluster.certificate is None or self.cluster.key is None:
+            return None
+        return Tls(self.folder / self.cluster.certificate, self.folder / self.cluster.key)
 
-def read_app(folder: Path) -> App:
-    """Read `newsstand.toml` of a folder; raise BadAppFile with every mistake in it."""
+
+def read_app(folder: Path, environment: Mapping[str, str] | None = None) -> App:
+    """Read `newsstand.toml` of a folder; raise BadAppFile with every mistake in it.
+
+    In the environment `port` of the table `cluster` is NEWSSTAND_CLUSTER_PORT, which is stronger than the file.
+    """
     path = folder / FILE
     if not folder.is_dir():
         raise BadApp(f"{folder}: no such folder")
@@ -116,14 +132,15 @@ def read_app(folder: Path) -> App:
         raise BadApp(f"{path}: is not TOML: {error}") from error
     except OSError as error:
         raise BadApp(f"{path}: cannot be read ({error.strerror})") from error
-    return _Reading(path).app(document)
+    return _Reading(path, environment or {}).app(document)
 
 
 class _Reading:
     """One pass over a file, which goes on after a mistake."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: Mapping[str, str]) -> None:
         self.path = path
+        self.environment = environment
         self.mistakes: list[str] = []
 
     def app(self, document: Mapping[str, object]) -> App:
@@ -185,6 +202,13 @@ class _Reading:
                 name, read = CLUSTER_KEYS[key]
                 with self.noting(f"cluster.{key}: "):
                     given[name] = read(value)
+        for key, (name, read) in CLUSTER_KEYS.items():
+            variable = f"NEWSSTAND_CLUSTER_{key}".upper()
+            if variable in self.environment:
+                with self.noting(f"{variable}: "):
+                    given[name] = read(_plain(self.environment[variable]))
+        if ("certificate" in given) != ("key" in given):
+            self.note("cluster: certificate and key: give both or neither")
         return ClusterOptions(**given)  # type: ignore[arg-type]
 
     def spark(self, table: Mapping[str, object]) -> dict[str, str]:
@@ -235,6 +259,15 @@ def _is_texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
+def _plain(text: str) -> object:
+    """What a text of the environment would be in TOML."""
+    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+
+
+def _file(value: object) -> Path:
+    return Path(_text(value))
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise BadApp("must be a string that is not empty")
@@ -272,7 +305,7 @@ def _log(value: object) -> KafkaLog | None:
 CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
     "host": ("host", _text),
     "port": ("port", _port),
-    "data": ("data", lambda value: Path(_text(value))),
+    "data": ("data", _file),
     "results": ("results", _results),
     "log": ("log", _log),
     "max_body_bytes": ("max_body_bytes", byte_count),
@@ -284,6 +317,9 @@ CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
     "away_after": ("away_after_s", duration_s),
     "body_timeout": ("body_timeout_s", duration_s),
     "open_metrics": ("open_metrics", _boolean),
+    "certificate": ("certificate", _file),
+    "key": ("key", _file),
+    "authority": ("authority", _file),
 }
 """The keys of `[cluster]`: the option that each one sets, and how it is read."""
 

@@ -54,6 +54,7 @@ class ClusterParts:
             is_push=self._is_push,
             away_after_s=app.cluster.away_after_s,
             told=self.metrics.delivered,
+            authority=None if app.cluster.authority is None else app.folder / app.cluster.authority,
         )
         self.spark_stopped = threading.Event()
         """Set when Spark is gone: nothing is executed any more, and only a new process can help."""

@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
 from newsstand.cluster.notification import PING, body_of
 from newsstand.cluster.results import Delivery, Results
+from newsstand.errors import BadOption
 from newsstand.model import Broker
 from newsstand.signing import HEADER, sign
 
@@ -67,7 +70,9 @@ class Notifier:
         away_after_s: float = 300.0,
         push_results: int = 1000,
         push_bytes: int = 4 << 20,
+        authority: Path | None = None,
     ) -> None:
+        """`authority`: a file of certificates to trust in brokers, if not the system's."""
         self._results = results
         self._now_ms = now_ms
         self._jitter = jitter
@@ -78,6 +83,12 @@ class Notifier:
         self._cap_s = cap_s
         self._away_after_s = away_after_s
         self._push_limits = (push_results, push_bytes)
+        self._verify: ssl.SSLContext | bool = True
+        if authority is not None:
+            try:
+                self._verify = ssl.create_default_context(cafile=str(authority))
+            except OSError as error:
+                raise BadOption(f"{authority}: no certificates can be read ({error.strerror})") from error
         self._served: dict[str, _Served] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
@@ -156,7 +167,9 @@ class Notifier:
         self._changed = asyncio.Event()
         # One broker takes one connection at a time: no limit, so that many that hang take none from the others.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        async with httpx.AsyncClient(limits=limits, timeout=self._timeout_s, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            limits=limits, timeout=self._timeout_s, trust_env=False, verify=self._verify
+        ) as client:
             try:
                 while True:
                     self._changed.clear()

@@ -43,14 +43,24 @@ def serve(
         stack.enter_context(terminated_like_interrupted())
         where = (host or app.cluster.host, app.cluster.port if port is None else port)
         bound = stack.enter_context(listening(*where))
+        if app.tls is not None:
+            app.tls.check()
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
         tokens = load_tokens(app, folder, say)
         stack.enter_context(_running(cluster))
         api = create_api(cluster, tokens, app.cluster)
         server = uvicorn.Server(
-            uvicorn.Config(api, log_config=None, access_log=False, timeout_graceful_shutdown=10, lifespan="on")
+            uvicorn.Config(
+                api,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=10,
+                lifespan="on",
+                ssl_certfile=app.tls.certificate if app.tls else None,
+                ssl_keyfile=app.tls.key if app.tls else None,
+            )
         )
-        url = url_of(bound)
+        url = url_of(bound, app.tls)
         write_whole(folder / ADDRESS, f"{url}\n".encode())
         stack.callback((folder / ADDRESS).unlink, missing_ok=True)
         say(f"newsstand: data cluster of {app.folder} on {url}")

@@ -140,7 +140,7 @@ def plan(
         return bound, port
 
     cluster_host, cluster_port = take("cluster", app.cluster.host, ports.of(ports.cluster, app.cluster.port, 10))
-    cluster_url = reached("http", cluster_host, cluster_port)
+    cluster_url = reached("http" if app.tls is None else "https", cluster_host, cluster_port)
     if cluster_command is None:
         where = ("--data", str(folder.path), "--host", cluster_host, "--port", "{port}")
         cluster_command = (*NEWSSTAND, "cluster", str(app.folder.absolute()), *where, *spark)
@@ -258,7 +258,7 @@ def toml_table(name: str, table: Mapping[str, object]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What parts inherit: all but settings of single parts, which would be the same for every broker."""
+    """What parts inherit: all but settings of brokers and coordinators, which stand in the app's tables."""
     single = ("NEWSSTAND_BROKER_", "NEWSSTAND_COORDINATOR_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(single)}
     return kept | {"PYTHONUNBUFFERED": "1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +18,8 @@ def write_app(folder: Path, *, speed: float, brokers: int, budget: int) -> None:
     text = resources.files(__package__).joinpath("newsstand.toml").read_text(encoding="utf-8")
     text = re.sub(r'^period = "(\d+)s"$', lambda found: f"period = {float(found[1]) / speed:g}", text, flags=re.M)
     folder.mkdir(parents=True, exist_ok=True)
+    # One machine is all of them: a broker that waits for its turn there is not dead.
+    text += '\n[coordinator]\npolicy = "miles"\nlease_s = 15\n'
     (folder / "newsstand.toml").write_text(text + "".join(_broker(n, budget) for n in range(brokers)), "utf-8")
 
 

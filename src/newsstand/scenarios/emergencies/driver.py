@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from newsstand.client import ClientError, Publisher, new_http
+from newsstand.client import Client, ClientError, Publisher, new_http
 from newsstand.scenarios.emergencies.city import City
-from newsstand.scenarios.emergencies.people import Person
+from newsstand.scenarios.emergencies.people import PASSWORD, Person
 from newsstand.scenarios.emergencies.publishers import Publishers
 from newsstand.scenarios.emergencies.state import Platform, State
 from newsstand.scenarios.emergencies.tally import Tally
@@ -27,6 +27,8 @@ ARRIVALS = 0.3
 """The part of the time in which people come."""
 
 LONGEST_ARRIVALS_S = 30.0
+REHEARSAL_S = 120.0
+"""How long to wait for the first result before the play begins all the same."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,38 @@ class Driver:
         self.state = state
         self._cast = cast
         self._people = people
-        self._publishers = publishers
+        self.publishers = publishers
         self._tally = tally
+
+    async def rehearse(self, stopping: asyncio.Event) -> None:
+        """Wait until one result has come all the way: the first one takes Spark much longer than all others."""
+        rehearsing = asyncio.create_task(self._rehearsal())
+        ending = asyncio.create_task(stopping.wait())
+        await asyncio.wait({rehearsing, ending}, timeout=REHEARSAL_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in (rehearsing, ending):
+            task.cancel()
+        await asyncio.gather(rehearsing, ending, return_exceptions=True)
+
+    async def _rehearsal(self) -> None:
+        somebody = self._people[0]
+        async with Client(
+            somebody.coordinator, "watchman", PASSWORD, register=True, near=(somebody.lat, somebody.lon)
+        ) as client:
+            subscription = await client.subscribe("alerts", kind="drill")
+            await self.publishers.drill()
+            async with aclosing(client.results(subscription)) as results:
+                await anext(results)
+            await client.unsubscribe(subscription)
 
     async def play(self, stopping: asyncio.Event) -> dict[str, Any]:
         """Play until the time is over or `stopping` is set; what came of it."""
         over = asyncio.Event()
+        self.state.begin()
         draw = random.Random(self._cast.seed)
         arrivals = min(LONGEST_ARRIVALS_S, ARRIVALS * (self._cast.duration_s or 100.0))
-        await self._publishers.open()
         players = [asyncio.create_task(one.live(draw.uniform(0, arrivals), over)) for one in self._people]
         others = [
-            asyncio.create_task(self._publishers.publish(over)),
+            asyncio.create_task(self.publishers.publish(over)),
             asyncio.create_task(self.state.watch(over)),
         ]
         try:

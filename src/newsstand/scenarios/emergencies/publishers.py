@@ -38,6 +38,11 @@ class Publishers:
         await self._publish("shelters", list(self.shelters.values()))
         await self._publish("locations", list(self.locations.values()))
 
+    async def drill(self) -> None:
+        """Tell of an emergency that is none, at a place where nobody is."""
+        drill = {"id": "drill", "kind": "drill", "lat": 0.0, "lon": 0.0, "severity": 5, "text": "Only a drill."}
+        await self._publisher.publish("reports", drill)
+
     async def publish(self, over: asyncio.Event) -> None:
         """Publish as things happen, until it is over."""
         began = time.monotonic()

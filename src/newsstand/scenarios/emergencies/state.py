@@ -64,6 +64,10 @@ class State:
         self._latest: Json = {}
         self._make()
 
+    def begin(self) -> None:
+        """The clock starts now."""
+        self._began = time.monotonic()
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the beginning."""
