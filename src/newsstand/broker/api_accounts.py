@@ -8,7 +8,7 @@ from newsstand.broker.accounts import BadToken
 from newsstand.broker.api_shapes import Login, NameShape, PairShape, Refresh, Registration
 from newsstand.broker.desk import Desk
 from newsstand.broker.records import Allowed
-from newsstand.serving.refusals import BODY, Refused, answer, json_body, problems, unauthorized
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, json_body, problems, unauthorized
 
 
 def account_routes(desk: Desk) -> APIRouter:
@@ -19,7 +19,7 @@ def account_routes(desk: Desk) -> APIRouter:
         "/subscribers",
         status_code=201,
         response_model=NameShape,
-        responses=problems(403, 409, 503, *BODY),
+        responses=problems(*TOKEN, 409, 503, 507, *BODY),
         openapi_extra=json_body(Registration),
     )
     async def register(request: Request) -> Response:
@@ -33,7 +33,7 @@ def account_routes(desk: Desk) -> APIRouter:
     @routes.post(
         "/login",
         response_model=PairShape,
-        responses=problems(401, 503, *BODY),
+        responses=problems(401, 503, 507, *BODY),
         openapi_extra=json_body(Login),
     )
     async def login(request: Request) -> Response:
@@ -45,7 +45,7 @@ def account_routes(desk: Desk) -> APIRouter:
     @routes.post(
         "/refresh",
         response_model=PairShape,
-        responses=problems(401, 503, *BODY),
+        responses=problems(401, 503, 507, *BODY),
         openapi_extra=json_body(Refresh),
     )
     async def refresh(request: Request) -> Response:
@@ -56,14 +56,14 @@ def account_routes(desk: Desk) -> APIRouter:
         except BadToken as error:
             raise unauthorized(str(error)) from None
 
-    @routes.post("/logout", status_code=204, response_class=Response, responses=problems(401, 503))
+    @routes.post("/logout", status_code=204, response_class=Response, responses=problems(401, 503, 507))
     async def logout(request: Request) -> Response:
         """End the session of the token: it is not accepted any more."""
         member = await desk.member(request)
         await desk.members.end(member.name, [member.claims.session])
         return Response(status_code=204)
 
-    @routes.delete("/sessions", status_code=204, response_class=Response, responses=problems(401, 403, 503))
+    @routes.delete("/sessions", status_code=204, response_class=Response, responses=problems(*TOKEN, 503, 507))
     async def end_sessions(request: Request) -> Response:
         """End all sessions of the subscriber."""
         member = await desk.member(request)

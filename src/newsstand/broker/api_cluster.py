@@ -10,6 +10,7 @@ from newsstand.broker.api_shapes import PolicyShape
 from newsstand.broker.desk import TOLD_BODY, Desk
 from newsstand.broker.metrics import CONTENT_TYPE
 from newsstand.broker.stats import stats_of
+from newsstand.caching import RESULT_POLICIES
 from newsstand.serving.refusals import BODY, TOKEN, answer, json_body, problems, unauthorized
 from newsstand.signing import HEADER, BadSignature
 
@@ -62,6 +63,8 @@ def operator_routes(desk: Desk) -> APIRouter:
         """Change what is cached, and how, while the broker runs."""
         await desk.admin(request)
         given = await desk.body(request, PolicyShape)
+        if given.results.policy is not None:
+            RESULT_POLICIES[given.results.policy]  # all or nothing: raises before anything is changed
         shelf = desk.edge.shelf
         if given.pages != PagesUnchanged:
             shelf.arrange(

@@ -10,6 +10,7 @@ from newsstand.serving.refusals import Problem
 
 Value = StrictStr | StrictBool | StrictInt | StrictFloat
 Position = Annotated[StrictInt, Field(ge=0, le=2**63 - 1)]
+Bytes = Position
 
 
 class Body(BaseModel):
@@ -64,14 +65,14 @@ class ResultsPolicy(Body):
     """How results are cached."""
 
     policy: StrictStr | None = None
-    budget: Annotated[StrictInt, Field(ge=0)] | None = None
+    budget: Bytes | None = None
 
 
 class PagesPolicy(Body):
     """How pages are cached."""
 
     policy: StrictStr | None = None
-    capacity: Annotated[StrictInt, Field(ge=0)] | None = None
+    capacity: Bytes | None = None
     push: Literal["needed", "always"] | None = None
 
 

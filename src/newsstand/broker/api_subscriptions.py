@@ -55,7 +55,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
         "/subscriptions",
         status_code=201,
         response_model=FrontendShape,
-        responses={200: {"model": FrontendShape}, **problems(401, 404, 503, *BODY)},
+        responses={200: {"model": FrontendShape}, **problems(401, 404, 503, 507, *BODY)},
         openapi_extra=json_body(NewSubscription),
     )
     async def subscribe(request: Request) -> Response:
@@ -83,7 +83,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
         "/subscriptions/{subscription}",
         status_code=204,
         response_class=Response,
-        responses=problems(401, 404, 503),
+        responses=problems(401, 404, 503, 507),
     )
     async def unsubscribe(request: Request, subscription: str) -> Response:
         """Drop a subscription, with what is pending."""

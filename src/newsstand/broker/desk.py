@@ -22,6 +22,7 @@ from newsstand.serving.refusals import Refused, bearer, not_now, refusal_of, una
 
 B = TypeVar("B", bound=BaseModel)
 SMALL_BODY = 64 * 1024
+JSON = "application/json"
 TOLD_BODY = 64 * 1024 * 1024
 
 
@@ -59,6 +60,9 @@ class Desk:
 
     async def body(self, request: Request, shape: type[B]) -> B:
         """The body of a request, which has no reason to be large."""
+        content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        if content_type != JSON:
+            raise Refused(415, f"Content-Type '{content_type}' is not known: send {JSON}")
         async with self.bodies.read(request, SMALL_BODY) as body:
             try:
                 return shape.model_validate_json(body)
