@@ -63,11 +63,11 @@ tables as numbers of rows.
 """,
     "newsstand demo": """\
 `--json` prints one object: `{seconds, subscribers, subscriptions, brokers, policy}`; the counts `publications`,
-`results` (made by the cluster), `notifications`, `received` and `acknowledged` (by subscribers, each once), `repeated`
-(came again after a lost connection), `missed` (removed by retention, unread), `hits`, `misses`, `hit_ratio`,
-`fetched_bytes` (on misses), `pulled_bytes` (ahead of who would ask), `cached_bytes`; `troubles` and `last_trouble`; and
-`latency_ms: {notification, result}`, each `{p50, p99}`: from the cluster's word to the socket of a subscriber, and from
-the making of a result to who was online then.
+`results` (made by the cluster), `notifications`, `received` and `acknowledged` (by subscribers, each once),
+`repeated` (came again after a lost connection), `missed` (removed by retention, unread), `hits`, `misses`,
+`hit_ratio`, `fetched_bytes` (from the cluster), `pulled_bytes` (of these, before anybody asked), `cached_bytes`;
+`troubles` and `last_trouble`; and `latency_ms: {notification, result}`, each `{p50, p99}`: from the cluster's word
+to the socket of a subscriber, and from the making of a result to who was online then.
 """,
     "newsstand up": """\
 When all parts are ready it prints a table of part, address, and the file with its token or secret. `--json` prints

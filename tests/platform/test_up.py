@@ -30,13 +30,19 @@ PASSWORD = "correct horse battery"
 class Up:
     """A platform that was started; every process of it is known by a mark in its environment."""
 
-    def __init__(self, folder: Path, *options: object, command: tuple[object, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: object,
+        command: tuple[object, ...] = (),
+        log: str | None = "--log",
+    ) -> None:
         self.mark = uuid.uuid4().hex
         self.log = folder / "platform.log"
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         words = command or (sys.executable, UP_WITH_PRESS, folder / "app")
         self.process = subprocess.Popen(
-            [str(word) for word in (*words, "--log", self.log, *options)],
+            [str(word) for word in (*words, *((log, self.log) if log else ()), *options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -169,8 +169,11 @@ def _table(summary: dict[str, Any]) -> str:
             "—" if ratio is None else f"{ratio:.4f}",
             f"under {summary['policy']}: {summary['hits']:,} of {asked:,} from the cache",
         ),
-        ("fetched", _size(summary["fetched_bytes"]), "from the cluster, since the cache had them no more"),
-        ("pulled", _size(summary["pulled_bytes"]), "from the cluster, ahead of who would ask"),
+        (
+            "fetched",
+            _size(summary["fetched_bytes"]),
+            f"from the cluster; {_size(summary['pulled_bytes'])} of it before anybody asked",
+        ),
         ("told after", _ms(told["p50"]), f"p99 {_ms(told['p99'])}: from the cluster's word to the socket"),
         ("read after", _ms(result["p50"]), f"p99 {_ms(result['p99'])}: from the result to who was online"),
     ]
