@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-for room in ("broker", "cluster"):  # where the press, the processes and the stand-in of the cluster live
-    sys.path.append(str(Path(__file__).parents[1] / room))
+# Where the press, the processes and the stand-in of the cluster live.
+sys.path += [str(Path(__file__).parents[1] / room) for room in ("broker", "cluster")]
 
 from broker_process import start_broker, wait_ready
 from press import Press

@@ -18,7 +18,7 @@ from newsstand.client.errors import Gone, NotThere, Refused, Unreachable
 from newsstand.client.pace import Pace, full_jitter
 
 T = TypeVar("T")
-AT_ONCE = 64
+AT_ONCE = 16
 """Requests at once over one `httpx.AsyncClient`: its pool slows down with the number of those that wait in it."""
 _turns: WeakKeyDictionary[httpx.AsyncClient, asyncio.Semaphore] = WeakKeyDictionary()
 

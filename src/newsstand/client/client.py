@@ -118,6 +118,11 @@ class Client:
         """The session's tokens, to be kept for another client; None before the first login."""
         return self._session.tokens
 
+    @property
+    def connected(self) -> bool:
+        """Whether notifications come in just now; they do while results are iterated over."""
+        return self._notifications.connected
+
     async def logout(self) -> None:
         """End the session: its tokens are not accepted any more."""
         await self._ask("POST", "/logout")

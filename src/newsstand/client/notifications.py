@@ -25,7 +25,9 @@ from newsstand.client.pace import Pace, full_jitter
 from newsstand.client.session import Session
 
 logger = logging.getLogger("newsstand.client")
-NO_TOKEN = 4001
+NO_TOKEN, MOVED, GOING_DOWN = 4001, 4003, 1012
+SENT_AWAY = (NO_TOKEN, MOVED, GOING_DOWN)
+"""A broker that closes so is not the one to come back to. Any other, whose line was cut, is tried once more."""
 SILENT_S = 20.0
 """A connection over which nothing came for so long is tried with a ping."""
 
@@ -63,6 +65,8 @@ class Notifications:
         self._learn = learn
         self.cursors: dict[str, Cursor] = {}
         self.failure: ClientError | None = None
+        self.connected = False
+        """Whether the broker has said that it is ready."""
         self._running: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._socket: ClientConnection | None = None
@@ -110,8 +114,8 @@ class Notifications:
     async def _run(self) -> None:
         try:
             await self._stay_connected()
-        except ClientError as error:
-            self.failure = error
+        except Exception as error:  # whoever iterates must hear of it
+            self.failure = error if isinstance(error, ClientError) else ClientError(f"notifications: {error!r}")
             for cursor in self.cursors.values():
                 cursor.wake.set()
 
@@ -130,11 +134,13 @@ class Notifications:
                 logger.info("the connection to %s was closed: %s", url, end)
                 if code == NO_TOKEN:
                     self._session.refused(token)
-            except (OSError, InvalidHandshake, TimeoutError) as error:
+                if code in SENT_AWAY or not self.connected:
+                    self._home.lost(url)
+            except (OSError, InvalidHandshake, TimeoutError, msgspec.DecodeError) as error:
                 logger.info("no connection to %s: %s", url, error)
+                self._home.lost(url)
             finally:
                 self._disconnected()
-            self._home.lost(url)  # moved, going down or gone: the coordinator knows where to go
             await asyncio.sleep(next(self._waits))
 
     def _opening(self, url: str, token: str) -> connect:
@@ -156,7 +162,7 @@ class Notifications:
             cursor.connected()
 
     def _disconnected(self) -> None:
-        self._socket, self._url = None, ""
+        self._socket, self._url, self.connected = None, "", False
         self._streams.clear()
         self._early.clear()
         if self._learning is not None:
@@ -172,6 +178,7 @@ class Notifications:
                 self._acknowledged(told.acked)
             elif told.ready:
                 self._waits = full_jitter(self._pace, self._rng)
+                self.connected = True
                 self._place()
 
     def _signalled(self, stream: str, position: int) -> None:

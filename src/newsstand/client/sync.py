@@ -65,8 +65,10 @@ class _Thread:
         return begun[0].result()
 
     def stop(self) -> None:
+        """End the thread, and those that looked up addresses for it."""
         if self._thread.is_alive():
             self.wait_for(self._loop.shutdown_asyncgens())
+            self.wait_for(self._loop.shutdown_default_executor())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -119,6 +121,10 @@ class SyncClient:
     @property
     def tokens(self) -> Tokens | None:
         return self._client.tokens
+
+    @property
+    def connected(self) -> bool:
+        return self._client.connected
 
     def logout(self) -> None:
         self._thread.wait_for(self._client.logout())
