@@ -105,7 +105,7 @@ def test_the_demo_shows_its_page_until_ctrl_c(tmp_path: Path) -> None:
     try:
         assert up.process.stderr is not None
         url = ""
-        while "people live in the city" not in url:
+        while "The city lives" not in url:
             url = up.process.stderr.readline()
             assert url, up.told()
         url = url.split()[-1]

@@ -100,12 +100,11 @@ async def _play(platform: Platform, cast: Cast, port: int | None, log: Path) -> 
                 key(platform.folder.secret_file.read_text().strip(), "admin"),
             )
             async with cast_for(where, cast) as driver, _page(driver.state, port):
-                say("Ready; a first result goes all the way, to warm Spark up …")
-                await driver.publishers.open()
-                await driver.rehearse(supervisor.stopping)
+                say(f"Ready; {cast.subscribers} people get accounts and subscribe, and Spark warms up …")
+                await driver.prepare(supervisor.stopping)
                 until = "until Ctrl-C" if cast.duration_s is None else f"for {cast.duration_s:g} s"
                 look = "" if port is None else f": look at http://{PAGE}:{port}/"
-                say(f"{cast.subscribers} people live in the city {until}{look}")
+                say(f"The city lives {until}{look}")
                 return await driver.play(supervisor.stopping)
     except Stopped:
         return None

@@ -1,7 +1,7 @@
 """Plays the scenario against a whole platform, for a while: the driver program of section VI.
 
-People come one after the other in the first part of the time; publishers begin at once. At the end nothing more is
-published, who is online reads what has come, and the books are compared with those of the brokers.
+First everybody gets an account and subscribes, and one result goes all the way; then time begins. At the end the
+books of the players are compared with those of the brokers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,14 @@ from newsstand.scenarios.emergencies.tally import Tally
 EACH = 4.0
 """Subscriptions that a person has, on average."""
 
-ARRIVALS = 0.3
-"""The part of the time in which people come."""
+ARRIVALS_S = 8.0
+"""In how many seconds people come online for the first time."""
 
-LONGEST_ARRIVALS_S = 30.0
-REHEARSAL_S = 120.0
-"""How long to wait for the first result before the play begins all the same."""
+AT_ONCE = 16
+"""How many get their accounts at the same time: passwords are hashed slowly, on purpose."""
+
+PREPARATION_S = 240.0
+"""How long to prepare before the play begins all the same."""
 
 
 @dataclass(frozen=True)
@@ -56,33 +58,50 @@ class Driver:
         self.publishers = publishers
         self._tally = tally
 
-    async def rehearse(self, stopping: asyncio.Event) -> None:
-        """Wait until one result has come all the way: the first one takes Spark much longer than all others."""
-        rehearsing = asyncio.create_task(self._rehearsal())
+    async def prepare(self, stopping: asyncio.Event) -> None:
+        """Accounts and subscriptions for all, and a first result, which takes Spark longer than all others."""
+        await self.publishers.open()
+        over = asyncio.Event()
+        watching = asyncio.create_task(self.state.watch(over))
+        preparing = asyncio.create_task(self._preparation())
         ending = asyncio.create_task(stopping.wait())
-        await asyncio.wait({rehearsing, ending}, timeout=REHEARSAL_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in (rehearsing, ending):
-            task.cancel()
-        await asyncio.gather(rehearsing, ending, return_exceptions=True)
+        await asyncio.wait({preparing, ending}, timeout=PREPARATION_S, return_when=asyncio.FIRST_COMPLETED)
+        over.set()
+        preparing.cancel()
+        ending.cancel()
+        await asyncio.gather(preparing, ending, watching, return_exceptions=True)
+        if not preparing.cancelled() and (error := preparing.exception()) is not None:
+            raise error
+
+    async def _preparation(self) -> None:
+        await asyncio.gather(self._enrolment(), self._rehearsal())
+
+    async def _enrolment(self) -> None:
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def enrol(person: Person) -> None:
+            async with turn:
+                await person.enrol()
+
+        await asyncio.gather(*(enrol(person) for person in self._people))
 
     async def _rehearsal(self) -> None:
         somebody = self._people[0]
-        async with Client(
-            somebody.coordinator, "watchman", PASSWORD, register=True, near=(somebody.lat, somebody.lon)
-        ) as client:
-            subscription = await client.subscribe("alerts", kind="drill")
-            await self.publishers.drill()
-            async with aclosing(client.results(subscription)) as results:
-                await anext(results)
-            await client.unsubscribe(subscription)
+        near = (somebody.lat, somebody.lon)
+        with suppress(ClientError):
+            async with Client(somebody.coordinator, "watchman", PASSWORD, register=True, near=near) as client:
+                subscription = await client.subscribe("alerts", kind="drill")
+                await self.publishers.drill()
+                async with aclosing(client.results(subscription)) as results:
+                    await anext(results)
+                await client.unsubscribe(subscription)
 
     async def play(self, stopping: asyncio.Event) -> dict[str, Any]:
         """Play until the time is over or `stopping` is set; what came of it."""
         over = asyncio.Event()
         self.state.begin()
         draw = random.Random(self._cast.seed)
-        arrivals = min(LONGEST_ARRIVALS_S, ARRIVALS * (self._cast.duration_s or 100.0))
-        players = [asyncio.create_task(one.live(draw.uniform(0, arrivals), over)) for one in self._people]
+        players = [asyncio.create_task(one.live(draw.uniform(0, ARRIVALS_S), over)) for one in self._people]
         others = [
             asyncio.create_task(self.publishers.publish(over)),
             asyncio.create_task(self.state.watch(over)),

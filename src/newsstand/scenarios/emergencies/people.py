@@ -41,8 +41,16 @@ class Person:
     seen: dict[str, int] = field(default_factory=dict)
     """How far each was read."""
 
+    async def enrol(self) -> None:
+        """Get an account, and subscribe."""
+        try:
+            async with self._client() as client:
+                await self._subscriptions(client)
+        except ClientError as error:
+            self._tried_in_vain(error)
+
     async def live(self, arrives_s: float, over: asyncio.Event) -> None:
-        """Come, subscribe, and from then on be online and offline in turns, until it is over."""
+        """Be online and offline in turns, until it is over."""
         await _wait(over, arrives_s)
         while not over.is_set():
             try:
@@ -50,8 +58,7 @@ class Person:
                     subscriptions = await self._subscriptions(client)
                     await self._read(client, subscriptions, over)
             except ClientError as error:
-                self.tally.troubles += 1
-                self.tally.last_trouble = str(error)
+                self._tried_in_vain(error)
             await _wait(over, self.draw.uniform(*OFFLINE_S))
 
     async def acknowledged(self) -> int:
@@ -73,6 +80,10 @@ class Person:
             http=self.http,
             rng=self.draw,
         )
+
+    def _tried_in_vain(self, error: ClientError) -> None:
+        self.tally.troubles += 1
+        self.tally.last_trouble = str(error)
 
     def _keep(self, tokens: Tokens) -> None:
         self.tokens = tokens

@@ -67,6 +67,7 @@ class State:
     def begin(self) -> None:
         """The clock starts now."""
         self._began = time.monotonic()
+        self._history.clear()
 
     @property
     def elapsed_s(self) -> float:
