@@ -44,9 +44,6 @@ DOCUMENTS = list(
 LIVE = [page for page in DOCUMENTS if re.search(r"^```\w+ server$", page.read_text(), re.M)]
 """Pages that start servers: each is followed by itself, from top to bottom."""
 
-SLOW = {"deploy"}
-"""Those that start so much that only `make test-all` follows them."""
-
 REFERENCE = ROOT / "docs" / "reference"
 HOME = "/home/me/newsstand"
 """Where the reader's copy lies, as far as the pages are concerned."""
@@ -89,15 +86,22 @@ SHOWN = [shown for document in DOCUMENTS for shown in shown_commands(document)]
 RUN = [shown for shown in SHOWN if shown.is_newsstand and shown.runs]
 
 
+def _is_shown(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and item.originalname == "test_a_command_prints_what_its_page_shows"
+
+
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], tuple[int, list[str]]]:
-    """Every distinct command, run once in the order of the pages, in one folder and one process."""
+def outputs(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[tuple[str, ...], tuple[int, list[str]]]:
+    """Every distinct command that is to be tested, run once in the order of the pages, in one folder and process."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "examples", folder / "examples")
     for document in DOCUMENTS:
         for name, text in re.findall(r"^```python (\S+)\n(.*?)^```$", document.read_text(), re.M | re.S):
             (folder / name).write_text(text)
-    commands = list(dict.fromkeys(shown.words for shown in RUN))
+    wanted = {str(item.callspec.params["shown"]) for item in request.session.items if _is_shown(item)}
+    commands = list(dict.fromkeys(shown.words for shown in RUN if str(shown) in wanted))
     return dict(zip(commands, run_in(folder, commands), strict=True))
 
 
@@ -118,7 +122,11 @@ def run_in(folder: Path, commands: list[tuple[str, ...]]) -> list[tuple[int, lis
     ]
 
 
-@pytest.mark.parametrize("shown", RUN, ids=str)
+@pytest.mark.parametrize(
+    "shown",
+    [shown if shown.page == "README.md" else pytest.param(shown, marks=pytest.mark.slow) for shown in RUN],
+    ids=str,
+)
 def test_a_command_prints_what_its_page_shows(
     shown: Shown, outputs: dict[tuple[str, ...], tuple[int, list[str]]]
 ) -> None:
@@ -138,7 +146,7 @@ def test_make_compare_prints_what_the_readme_shows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page for page in LIVE],
+    [pytest.param(page, marks=pytest.mark.slow) for page in LIVE],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_a_page_with_servers_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:

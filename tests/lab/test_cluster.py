@@ -110,6 +110,7 @@ def test_this_process_comes_to_the_counts_of_the_vector(here: Here) -> None:
         assert expected[answer["policy"]].items() <= answer.items()
 
 
+@pytest.mark.slow
 def test_a_local_cluster_comes_to_the_same(here: Here, tmp_path: Path) -> None:
     with no_new_folder(SPARK_HOME / "work"):
         assert_same_replays(here, "local-cluster[2,1,1024]", tmp_path)
