@@ -467,6 +467,16 @@ def test_a_channel_that_was_just_made_can_be_subscribed_to(tmp_path: Path) -> No
     play(tmp_path, story)
 
 
+def test_of_many_who_want_channels_at_once_one_asks(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.edge._channels_asked = float("-inf")
+        before = at.cluster.calls.count("channels")
+        await asyncio.gather(*(at.edge.channels() for _ in range(100)))
+        assert at.cluster.calls.count("channels") == before + 1
+
+    play(tmp_path, story)
+
+
 def test_limits_wait_until_channels_are_known(tmp_path: Path) -> None:
     async def story(at: Scene) -> None:
         limited = [Allowed("of_kind", {"kind": "fire"})]

@@ -82,6 +82,7 @@ class Edge:
         self._fetches = Fetches(Together(self._read).read)
         self._channels: dict[str, Channel] = {}
         self._channels_asked = -math.inf
+        self._asking: asyncio.Task[dict[str, Channel]] | None = None
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
         self._early: dict[str, int] = {}
@@ -143,8 +144,10 @@ class Edge:
     async def channels(self, older_than_s: float = CHANNELS_FOR_S) -> dict[str, Channel]:
         """The channels of the cluster; an old list is better than none."""
         if time.monotonic() - self._channels_asked >= older_than_s:
+            if self._asking is None or self._asking.done():  # of many at once, one asks for all
+                self._asking = asyncio.create_task(self.upstream.channels())
             try:
-                self._channels = await self.upstream.channels()
+                self._channels = await asyncio.shield(self._asking)
             except NewsstandError:
                 if not self._channels:
                     raise
