@@ -123,6 +123,16 @@ class ResultsSuite:
         assert list(store.subscriptions(broker="south")) == [one for one in made if one.broker == "south"]
         assert list(store.subscriptions("south", "news")) == [one for one in made if one.channel == "news"]
 
+    def test_standings_of_many_are_told_in_one_call(self, store: Results) -> None:
+        made = store.subscribe("north", "alerts", {(number,): 1 for number in range(12)})
+        (other,) = store.subscribe("south", "alerts", {(0,): 1})
+        store.store(over(0, 2), computed([row(made[3].stream, 1), row(made[3].stream, 2)]))
+        found = store.standings("north", [*(one.id for one in made), other.id, "nobody"])
+        assert {name: (one.stream, one.earliest, one.head) for name, one in found.items()} == {
+            one.id: (one.stream, 1, 2 if one is made[3] else 0) for one in made
+        }
+        assert store.standings("north", []) == {}
+
     def test_active_streams_are_those_with_subscriptions(self, store: Results) -> None:
         made = store.subscribe("north", "alerts", {(number,): 1 for number in range(5)})
         store.unsubscribe("north", [made[1].id])

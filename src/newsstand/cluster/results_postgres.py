@@ -54,7 +54,7 @@ _COPY = f"COPY arrived (token, tag, {ARRIVED}) FROM STDIN"
 @cache
 def _dialect(statement: str) -> str:
     """`:name`, but not `::type`, becomes `%(name)s`."""
-    return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", statement.replace("%", "%%"))
+    return re.sub(r"(?<!:):([a-z_][a-z0-9_]*)", r"%(\1)s", statement.replace("%", "%%"))
 
 
 class _Statements:
