@@ -69,8 +69,9 @@ def test_two_thousand_clients(
     processes: dict[str, Process], record_property: Callable[[str, object], None]
 ) -> None:
     def record(name: str, value: float) -> None:
+        """Also the time of a processor that all clients together have taken so far: others may use the machine."""
         record_property(name, round(value, 2))
-        print(f"{name}: {value:.2f}", flush=True)
+        print(f"{name}: {value:.2f} (clients' processor time so far: {time.process_time():.1f} s)", flush=True)
 
     async def work() -> None:
         coordinator, press = processes["coordinator"].url, processes["press"].url
@@ -98,10 +99,8 @@ def test_two_thousand_clients(
             record("all have noticed the kill, s", time.monotonic() - killed)
             await until(lambda: all(one.client.connected for one in everybody), 120)
             record("all at the other broker, s after the kill", time.monotonic() - killed)
-            caught_up = min(len(one.positions) for one in everybody)
             await loading
             record("everything delivered, s after the kill", await until_all_have(everybody, ROUNDS, 120) - killed)
-            assert caught_up <= ROUNDS
 
             begun = time.monotonic()
             for one in everybody:
