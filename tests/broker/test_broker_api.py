@@ -518,15 +518,15 @@ def test_a_matched_page_is_pushed_before_it_is_asked_for(
     press: Press, ann: httpx.Client, operator: httpx.Client, push: str
 ) -> None:
     operator.put("/policy", json={"pages": {"push": push}})
+    before = operator.get("/stats").json()["pages"]["pushed"]
     subscription = subscribe(ann, kind=f"push-{push}")
     page = press.keep_page(f"pushed when {push}".encode())
     printed(press, f"push-{push}", 1, page=page)
     until_head(ann, subscription, 1)
-    for _ in range(100):
-        if operator.get("/stats").json()["pages"]["pushed"]:
+    for _ in range(400):
+        if operator.get("/stats").json()["pages"]["pushed"] > before:
             break
         time.sleep(0.02)
-    time.sleep(0.1)
     assert ann.get(f"/pages/{page}").headers["X-Cache"] == "hit"
     assert read(ann, subscription)["results"][0]["page"]["id"] == page  # type: ignore[index]
     operator.put("/policy", json={"pages": {"push": "needed"}})

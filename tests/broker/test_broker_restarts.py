@@ -70,7 +70,8 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press,
                 assert json.loads(told.recv(5)) == {"ready": True}
                 assert ids(read_patiently(ann, subscription)) == ["c", "d", "e"]
                 printed(press, "f")
-                assert json.loads(told.recv(10)) == {"stream": subscription["stream"], "position": 6}
+                while (told_of := json.loads(told.recv(10))["position"]) != 6:
+                    assert told_of == 5  # what the cluster repeats is signalled again
             assert bob.get("/subscriptions").json() == {"subscriptions": []}
     finally:
         broker.stop()
@@ -121,7 +122,7 @@ def test_a_broker_that_is_asked_to_stop_lets_its_subscribers_go(press: Press, fo
                 assert json.loads(each.recv(5)) == {"ready": True}
             begun = time.monotonic()
             assert broker.stop() == 0
-            assert time.monotonic() - begun < 8
+            assert time.monotonic() - begun < 15
             for each in told:
                 with pytest.raises(ConnectionClosed) as closed:
                     each.recv(5)
