@@ -94,7 +94,7 @@ def _is_shown(item: pytest.Item) -> bool:
 def outputs(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[tuple[str, ...], tuple[int, list[str]]]:
-    """Every distinct command that is to be tested, run once in the order of the pages, in one folder and process."""
+    """Every distinct command that is tested, run once in the order of the pages, in one folder and one process."""
     folder = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "examples", folder / "examples")
     for document in DOCUMENTS:
