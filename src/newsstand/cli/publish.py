@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import ssl
 import sys
 import time
 import uuid
@@ -165,6 +166,16 @@ def publish(
         raise typer.Exit(2)
 
 
+def trusted(file: str | None) -> ssl.SSLContext | bool:
+    """Whose certificates are trusted: those of SSL_CERT_FILE, else the usual ones."""
+    if not file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise BadOption(f"SSL_CERT_FILE {file}: no certificates can be read ({error.strerror})") from error
+
+
 def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Client:
     """A client of an app's cluster: where it listens now, or where it is configured to."""
     import httpx
@@ -173,14 +184,20 @@ def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Cli
 
     told = app.data / "address"  # written by a cluster that runs on this machine
     address = url or (
-        told.read_text().strip() if told.is_file() else f"http://{app.cluster.host}:{app.cluster.port}"
+        told.read_text().strip()
+        if told.is_file()
+        else f"{'http' if app.tls is None else 'https'}://{app.cluster.host}:{app.cluster.port}"
     )
     token = find_token(app.data, token_file, os.environ.get("NEWSSTAND_TOKEN"))
     if not token.isascii() or not token.isprintable():
         raise BadOption("the token has characters that no token has")
     try:
         return httpx.Client(
-            base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False
+            base_url=address,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
+            trust_env=False,
+            verify=trusted(os.environ.get("SSL_CERT_FILE")),
         )
     except (httpx.InvalidURL, ValueError) as error:
         raise BadOption(f"--url {address}: {error}") from error
