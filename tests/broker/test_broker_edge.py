@@ -95,7 +95,7 @@ class Scene:
     async def settled(self) -> None:
         for _ in range(500):
             await asyncio.sleep(0.002)
-            if not self.edge._pulling:
+            if not self.edge._pulls._pulling:
                 return
         raise AssertionError("a pull does not end")
 
@@ -298,8 +298,8 @@ def test_what_is_told_in_the_moment_a_pull_ends_is_pulled_too(tmp_path: Path) ->
         stream = at.cluster.stream("fire")
         at.cluster.print("fire", *"ab")
         at.tell("fire", 1)
-        task = at.edge._pulling[stream]
-        while stream in at.edge._pulling and not task.done():
+        task = at.edge._pulls._pulling[stream]
+        while stream in at.edge._pulls._pulling and not task.done():
             await asyncio.sleep(0)
         at.tell("fire", 2)
         await at.settled()
@@ -347,7 +347,7 @@ def test_a_stream_that_is_left_during_a_pull_is_no_accident(tmp_path: Path) -> N
         at.cluster.print("fire", "a")
         at.cluster.gate.clear()
         at.tell("fire", 1)
-        task = at.edge._pulling[at.cluster.stream("fire")]
+        task = at.edge._pulls._pulling[at.cluster.stream("fire")]
         await asyncio.sleep(0.01)
         await at.edge.unsubscribe(ann, key)
         at.cluster.gate.set()
@@ -457,7 +457,7 @@ def test_a_channel_that_was_just_made_can_be_subscribed_to(tmp_path: Path) -> No
     async def story(at: Scene) -> None:
         ann = await at.member("ann")
         await at.follows(ann, "fire")
-        at.edge._channels_asked -= 2
+        at.edge.channels._asked -= 2
         at.cluster.known["newer"] = channel("newer")
         await at.edge.subscribe(ann, "newer", ["x"], "now")
         with pytest.raises(NotFound):
@@ -469,9 +469,9 @@ def test_a_channel_that_was_just_made_can_be_subscribed_to(tmp_path: Path) -> No
 
 def test_of_many_who_want_channels_at_once_one_asks(tmp_path: Path) -> None:
     async def story(at: Scene) -> None:
-        at.edge._channels_asked = float("-inf")
+        at.edge.channels._asked = float("-inf")
         before = at.cluster.calls.count("channels")
-        await asyncio.gather(*(at.edge.channels() for _ in range(100)))
+        await asyncio.gather(*(at.edge.channels.get() for _ in range(100)))
         assert at.cluster.calls.count("channels") == before + 1
 
     play(tmp_path, story)
@@ -484,11 +484,11 @@ def test_limits_wait_until_channels_are_known(tmp_path: Path) -> None:
         fire, flood = await at.follows(ann, "fire"), await at.follows(ann, "flood")
         ann = await at.member("ann", limited)
         assert [one.id for one in at.edge.subscriptions(ann)] == [fire]
-        at.edge._channels = {}  # as after a start
+        at.edge.channels.known = {}  # as after a start
         with pytest.raises(Away):
             at.edge.subscription(ann, fire)
-        at.edge._channels_asked = float("-inf")
-        await at.edge.know_parameters()
+        at.edge.channels._asked = float("-inf")
+        await at.edge.channels.get(float("inf"))
         assert at.edge.subscription(ann, fire).values == {"kind": "fire"}
         with pytest.raises(NotFound):
             at.edge.subscription(ann, flood)

@@ -62,7 +62,7 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
     async def admit(token: str) -> Guest:
         try:
             member = await desk.members.admit(token)
-            await desk.edge.channels()  # to know which streams the token may see
+            await desk.edge.channels.get()  # to know which streams the token may see
         except BadToken as error:
             raise Dismissed(NO_TOKEN, str(error)) from None
         except NewsstandError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -36,7 +37,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     async def channels(request: Request) -> Response:
         """The channels that the token may be used for."""
         member = await desk.member(request)
-        known = await edge.channels()
+        known = await edge.channels.get()
         return answer(
             {
                 "channels": [
@@ -69,14 +70,14 @@ def subscription_routes(desk: Desk) -> APIRouter:
     async def subscriptions(request: Request) -> Response:
         """All subscriptions of the subscriber's that the token may see."""
         member = await desk.member(request)
-        await edge.know_parameters()
+        await edge.channels.get(math.inf)  # values have names once channels are known
         return answer({"subscriptions": edge.subscriptions(member)})
 
     @routes.get("/subscriptions/{subscription}", response_model=FrontendShape, responses=problems(401, 404, 503))
     async def subscription(request: Request, subscription: str) -> Response:
         """One subscription."""
         member = await desk.member(request)
-        await edge.know_parameters()
+        await edge.channels.get(math.inf)  # values have names once channels are known
         return answer(edge.subscription(member, subscription))
 
     @routes.delete(

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.backends import Backends
-from newsstand.broker.broker import Broker, Span
-from newsstand.broker.fetches import Fetched, Fetches, Together
+from newsstand.broker.broker import Broker
+from newsstand.broker.channel_list import ChannelList
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import permits
+from newsstand.broker.pulls import Pulls
 from newsstand.broker.records import Ack, Change, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
-from newsstand.broker.upstream import Away, Gone, Standing, Upstream
+from newsstand.broker.upstream import Away, Standing, Upstream
 from newsstand.caching import ResultCaches
-from newsstand.errors import BadInput, NewsstandError, NotFound
-from newsstand.model import Channel, Scalar, subscription_id
+from newsstand.errors import BadInput, NotFound
+from newsstand.model import Scalar, subscription_id
 from newsstand.values import parse_values
-
-logger = logging.getLogger(__name__)
-FROM_CACHE = b',"origin":"cache","latency_ms":0}'
-CHANNELS_FOR_S = 30.0
-"""How long the list of channels is believed."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +72,12 @@ class Edge:
         self.backends = Backends(upstream, register, self._stood)
         self._log = log
         self.now_ms = now_ms
-        self._fetches = Fetches(Together(self._read).read)
-        self._channels: dict[str, Channel] = {}
-        self._channels_asked = -math.inf
-        self._asking: asyncio.Task[dict[str, Channel]] | None = None
+        self.channels = ChannelList(upstream.channels)
+        self._pulls = Pulls(self.core, upstream, self.backends, hub, metrics, log, now_ms)
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
         self._early: dict[str, int] = {}
         """How far streams have come that are just being opened."""
-        self._pulling: dict[str, asyncio.Task[None]] = {}
-        self._pulls = asyncio.Semaphore(64)
         self._online: dict[str, set[str]] = {}
         """The sessions of each subscriber that have connections; and the other way round:"""
         self._whose: dict[str, str] = {}
@@ -141,28 +130,11 @@ class Edge:
 
     # Subscriptions.
 
-    async def channels(self, older_than_s: float = CHANNELS_FOR_S) -> dict[str, Channel]:
-        """The channels of the cluster; an old list is better than none."""
-        if time.monotonic() - self._channels_asked >= older_than_s:
-            if self._asking is None or self._asking.done():  # of many at once, one asks for all
-                self._asking = asyncio.create_task(self.upstream.channels())
-            try:
-                self._channels = await asyncio.shield(self._asking)
-            except NewsstandError:
-                if not self._channels:
-                    raise
-            self._channels_asked = time.monotonic()
-        return self._channels
-
-    async def know_parameters(self) -> None:
-        """Values of subscriptions have names, and limits of tokens a meaning, once channels are known."""
-        await self.channels(math.inf)
-
     async def subscribe(
         self, member: Member, channel_name: str, given: dict[str, Scalar] | list[Scalar], since: str | int
     ) -> tuple[Frontend, bool]:
         """Make a subscription, and whether it is new."""
-        channel = await self._channel(channel_name)
+        channel = await self.channels.find(channel_name)
         values = parse_values(channel, given)
         named = dict(zip((one.name for one in channel.parameters), values, strict=True))
         if not permits(member.claims.allow, channel.name, named):
@@ -234,7 +206,7 @@ class Edge:
         if len(found) < len(reading.span):
             placed = [(hit.position, hit.value) for hit in reading.hits]
             for span in reading.missing:
-                fetched = await self._fetches.get(stream, span)
+                fetched = await self._pulls.fetches.get(stream, span)
                 suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
                 placed += [(one.position, one.opening + suffix) for one in fetched]
                 missed_bytes += sum(len(one.opening) for one in fetched)
@@ -271,19 +243,11 @@ class Edge:
 
     def told(self, told: Told) -> None:
         """Act on a notification of the cluster's."""
-        now = self.now_ms()
         for moved in told.streams:
             stream = moved.subscription
             if stream in self._early:
                 self._early[stream] = max(self._early[stream], moved.position)
-            span = self.core.told(stream, moved.position, now)
-            if span is not None and moved.results and moved.results[0].position == span.after + 1:
-                self._arrived(stream, moved.results, now)
-                span = self.core.told(stream, moved.position, now)
-            if span is not None:
-                self._pull(stream)
-            else:
-                self._signal(stream, told.at_ms or now)
+            self._pulls.told(stream, moved.position, moved.results, told.at_ms)
         for page in told.pages:
             self.shelf.offered(page.page, page.size, page.subscriptions)
 
@@ -308,82 +272,11 @@ class Edge:
 
     async def close(self) -> None:
         """Stop pulling."""
-        for task in list(self._pulling.values()):
-            task.cancel()
+        self._pulls.close()
         self._log.flush(self.now_ms())
 
     def _stood(self, stream: str, standing: Standing) -> None:
-        """The cluster says where a stream stands, after a start or a new subscription."""
-        grown = stream in self.core and standing.head > self.core.head(stream)
-        if self.core.told(stream, standing.head, self.now_ms()) is not None:
-            self._pull(stream)
-        elif grown:
-            self._signal(stream, self.now_ms())
-
-    def _pull(self, stream: str) -> None:
-        if stream not in self._pulling:
-            self._pulling[stream] = asyncio.create_task(self._pull_all(stream))
-
-    async def _pull_all(self, stream: str) -> None:
-        """Pull until nothing is left; a cluster that is away is asked again and again."""
-        pause, signalled = 0.1, 0
-        try:
-            while (span := self.core.told(stream, 0, self.now_ms())) is not None:
-                try:
-                    async with self._pulls:
-                        fetched = await self._fetches.get(stream, span)
-                except Gone as gone:
-                    self.core.skip(stream, max(gone.earliest - 1, span.after + 1))
-                except NewsstandError as error:
-                    logger.warning("results of %s could not be pulled: %s", stream, error)
-                    await asyncio.sleep(pause)
-                    pause = min(5.0, pause * 2)
-                else:
-                    pause = 0.1
-                    if not fetched:
-                        self.core.skip(stream, span.until)
-                    self._arrived(stream, fetched, self.now_ms())
-                    signalled = self._signal(stream, fetched[-1].at_ms if fetched else self.now_ms())
-            if stream in self.core and signalled < self.core.head(stream):  # it is not to be pulled any more
-                self._signal(stream, self.now_ms())
-        finally:
-            self._pulling.pop(stream, None)  # not later: what is told from now on needs another pull
-
-    async def _read(self, spans: Mapping[str, Span]) -> Mapping[str, list[Fetched] | Exception]:
-        """Read from the cluster; one that does not know this broker or a stream any more is told again."""
-        try:
-            found = await self.upstream.read(spans)
-        except NotFound as error:
-            self.backends.mark_all()
-            raise Away(f"the data cluster is being told of this broker again: {error}") from error
-        for stream, results in found.items():
-            if isinstance(results, Away):
-                self.backends.mark(stream)
-        return found
-
-    def _arrived(self, stream: str, fetched: list[Fetched], now: int) -> None:
-        self.core.results.advance(now)
-        pulled = self.core.pulled(stream)
-        values = [(one.position, one.opening + FROM_CACHE) for one in fetched if one.position > pulled]
-        self.core.arrived(stream, ((position, len(value), value) for position, value in values), now)
-        self._log.arrived(now, stream, [len(value) for _, value in values])
-
-    def _signal(self, stream: str, produced_ms: int) -> int:
-        """Tell followers how far a stream has come; returns that."""
-        if stream not in self.core:
-            return 0
-        now, head = self.now_ms(), self.core.head(stream)
-        reached = self.hub.signal(stream, head, now)
-        self.metrics.signalled(reached, max(0, now - produced_ms) / 1000)
-        return head
-
-    async def _channel(self, name: str) -> Channel:
-        channels = await self.channels()
-        if name not in channels:
-            channels = await self.channels(older_than_s=1.0)  # it may be new
-        if name not in channels:
-            raise NotFound(f"there is no channel '{name}'")
-        return channels[name]
+        self._pulls.stands(stream, standing.head)
 
     async def _standing(self, stream: str, since: str | int) -> Standing:
         """Where a stream stands; for one that is followed here already, only `earliest` has to be asked for."""
@@ -396,10 +289,9 @@ class Edge:
         self.backends.frontend(stream, held.channel, tuple(held.values), +1)
         self.core.follow(record.name, stream, position=held.acked, head=head, now=now)
         for sid, session in record.sessions.items():
-            if permits(session.allow, held.channel, self._named(held)):
+            if permits(session.allow, held.channel, self.channels.named(held.channel, held.values)):
                 self.hub.follow(sid, stream)
-        if self.core.told(stream, head, now) is not None:
-            self._pull(stream)
+        self._pulls.stands(stream, head)
 
     def _unfollow(self, record: Record, key: str, held: Held) -> None:
         stream = self._streams.pop(key, None)
@@ -417,18 +309,20 @@ class Edge:
         return held
 
     def _permitted(self, member: Member, held: Held) -> bool:
-        if member.claims.allow is not None and not self._channels:
+        if member.claims.allow is not None and not self.channels.known:
             raise Away("the data cluster has not told its channels yet")
-        return permits(member.claims.allow, held.channel, self._named(held))
-
-    def _named(self, held: Held) -> dict[str, Scalar]:
-        channel = self._channels.get(held.channel)
-        names = [one.name for one in channel.parameters] if channel is not None else []
-        return dict(zip(names, held.values, strict=False))
+        return permits(member.claims.allow, held.channel, self.channels.named(held.channel, held.values))
 
     def _frontend(self, key: str, held: Held) -> Frontend:
         stream = self._streams[key]
-        return Frontend(key, held.channel, self._named(held), stream, held.acked, self.core.head(stream))
+        return Frontend(
+            key,
+            held.channel,
+            self.channels.named(held.channel, held.values),
+            stream,
+            held.acked,
+            self.core.head(stream),
+        )
 
 
 def _unbroken(after: int, results: list[tuple[int, bytes]]) -> list[bytes]:

@@ -93,6 +93,8 @@ class Home:
         self._only = only
         self._drain = drain
         self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._bringing: asyncio.Task[None] | None = None
+        self._brought: list[str] = []
         self._changed = asyncio.Event()
         self._changed.set()
         self.is_up = False
@@ -150,15 +152,38 @@ class Home:
                 beat = msgspec.json.decode(response.content, type=_Beat)
                 if beat.moved:
                     await self._forget(beat.moved)
-                if beat.adopt:
-                    await self._adopt(list((await self.lookup(beat.adopt)).values()))
-                adopted, forgot = beat.adopt, beat.moved
+                adopted = self._adopted(beat.adopt)
+                forgot = beat.moved
                 await self._drain(beat.state == "draining")
-            except (NewsstandError, msgspec.ValidationError) as error:
+            except NewsstandError as error:
                 if self.is_up:
                     logger.warning("%s; the broker goes on without it", error)
                 self.is_up = False
+            except Exception:  # whatever it was, the broker must go on saying that it lives
+                logger.exception("a heartbeat failed")
+                self.is_up = False
             await asyncio.sleep(registered.heartbeat_s if registered is not None else 1.0)
+
+    def _adopted(self, names: list[str]) -> list[str]:
+        """Have subscribers brought here, beside the heartbeats; who has come since they were asked for."""
+        done = self._bringing is not None and self._bringing.done()
+        come = self._brought if done else []
+        if done:
+            self._bringing = None
+        waiting = [name for name in names if name not in come]
+        if waiting and self._bringing is None:
+            self._bringing = asyncio.create_task(self._bring(waiting))
+        return come
+
+    async def _bring(self, names: list[str]) -> None:
+        self._brought = []
+        try:
+            await self._adopt(list((await self.lookup(names)).values()))
+            self._brought = names
+        except NewsstandError as error:
+            logger.warning("subscribers could not be brought here: %s", error)
+        except Exception:
+            logger.exception("subscribers could not be brought here")
 
     async def run_changes(self) -> None:
         """Send on what changes, until cancelled."""

@@ -204,7 +204,7 @@ class Parts:
         while True:
             try:
                 await self._register()
-                await self.edge.channels()
+                await self.edge.channels.get()
                 known = [stream async for stream in self.edge.upstream.subscriptions()]
                 stale = [stream for stream in known if not self.edge.backends.frontends(stream)]
                 if stale:
