@@ -19,7 +19,6 @@ from newsstand.cluster import definitions, publications, subscribers
 from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.body import Body, parse_channel
 from newsstand.cluster.catalog import Conflict, Exists
-from newsstand.cluster.channels import parse_values
 from newsstand.cluster.data_cluster import DataCluster
 from newsstand.cluster.facade import Given
 from newsstand.cluster.log import Appended
@@ -29,6 +28,7 @@ from newsstand.cluster.results import Gone
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.errors import BadInput, BadQuery, BadValues, Busy, NotFound
 from newsstand.model import Channel, Dataset, Field, Subscription, Values
+from newsstand.values import parse_values
 
 APP = """
 [datasets.reports]
