@@ -29,7 +29,7 @@ ROOMS: dict[str, str] = {
     "client": "errors model values signing",
     "workload": "errors model signing spark",
     "lab": "errors model signing caching overlay planning survival spark broker workload",
-    "platform": "errors serving cluster broker coordinator",
+    "platform": "errors model signing serving cluster broker coordinator",
     "scenarios": "errors model values signing caching client",
     "web": "errors serving",
     "cli": "all",

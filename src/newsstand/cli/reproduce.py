@@ -10,9 +10,11 @@ import typer
 
 from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
+from newsstand.cli.reproduce_bad2018 import bad2018
 from newsstand.errors import BadOption
 
 app = typer.Typer(help="Reproduce a paper: figures, tables, claims with verdicts.", no_args_is_help=True)
+app.command("bad2018")(bad2018)
 
 
 @app.command("chen2003")

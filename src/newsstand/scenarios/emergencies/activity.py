@@ -1,0 +1,161 @@
+"""What happens in an experiment with the prototype (section VI): a trace of timestamped activity.
+
+Subscribers log in and out, subscribe and unsubscribe; publishers tell of emergencies, of shelters and of where
+people are. Everything follows from the seed. Times are seconds of the trace; they may pass faster in a play.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from newsstand.scenarios.emergencies.city import City, Merged, Record, Wanted
+
+Action = Literal["login", "logout", "subscribe", "unsubscribe"]
+
+ON_MINUTES, OFF_MINUTES = (1.753, 1.425), (2.415, 1.11)
+"""Mu and sigma of the lognormal laws by which subscribers are online and offline (Table II)."""
+
+PAST_S = 12 * 3600.0
+"""Everybody comes and goes for so long before the trace begins, so that it begins in the middle of things."""
+
+REPORT_S, SHELTER_S = (5.0, 15.0), (5.0, 15.0)
+"""Seconds between two reports, and between two news of shelters: around ten (section VI)."""
+
+MOVES_S = 30.0
+"""Seconds between two rounds of locations."""
+
+CHANGES_MIND = 0.25
+"""The part of logins after which a subscriber gives up one subscription for another."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One thing that a subscriber does."""
+
+    time_s: float
+    subscriber: str
+    action: Action
+    wanted: Wanted | None = None
+    """What is subscribed to or given up."""
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """Records that are published together."""
+
+    time_s: float
+    dataset: str
+    records: list[Record]
+
+
+@dataclass(frozen=True)
+class ActivityTrace:
+    """An experiment, ready to be played."""
+
+    seed: int
+    duration_s: float
+    activities: list[Activity] = field(repr=False)
+    """In the order of time; those of time 0 say how things stand at the beginning."""
+    publishing: list[Publishing] = field(repr=False)
+
+    @property
+    def subscribers(self) -> list[str]:
+        return sorted({one.subscriber for one in self.activities})
+
+    @property
+    def initial(self) -> dict[str, list[Wanted]]:
+        """What everybody has subscribed to when the trace begins."""
+        held: dict[str, list[Wanted]] = {name: [] for name in self.subscribers}
+        for one in self.activities:
+            if one.time_s == 0 and one.action == "subscribe" and one.wanted is not None:
+                held[one.subscriber].append(one.wanted)
+        return held
+
+    @property
+    def frontends(self) -> int:
+        """Subscriptions at the beginning."""
+        return sum(map(len, self.initial.values()))
+
+    @property
+    def backends(self) -> int:
+        """What they are merged into."""
+        return len({merged(wanted) for held in self.initial.values() for wanted in held})
+
+
+def merged(wanted: Wanted) -> Merged:
+    """What equal subscriptions have in common."""
+    channel, values = wanted
+    return channel, tuple(values.items())
+
+
+def make_trace(seed: int, duration_s: float, subscribers: int = 400) -> ActivityTrace:
+    """The trace of a seed: 400 subscribers make about 3,500 subscriptions out of 800 (section VI)."""
+    city = City(seed, users=subscribers)
+    held = city.subscriptions()
+    popular = [wanted for of_one in held.values() for wanted in of_one]
+    activities = [Activity(0.0, user, "subscribe", wanted) for user, of_one in held.items() for wanted in of_one]
+    for user, of_one in held.items():
+        activities += _life(user, list(of_one), popular, duration_s, random.Random(f"{seed} activity {user}"))
+    activities.sort(key=lambda one: one.time_s)
+    publishing = sorted(_publishing(city, duration_s), key=lambda one: one.time_s)
+    return ActivityTrace(seed, duration_s, activities, publishing)
+
+
+def _life(
+    user: str, held: list[Wanted], popular: list[Wanted], duration_s: float, draw: random.Random
+) -> Iterator[Activity]:
+    """One subscriber's comings and goings.
+
+    What somebody changes over to is a subscription that anybody has, so that popularity stays as it is.
+    """
+    now, online = -PAST_S, draw.random() < 0.5
+    while True:
+        lasts = 60 * draw.lognormvariate(*(ON_MINUTES if online else OFF_MINUTES))
+        begins, now = now, now + lasts
+        if online and now > 0:
+            yield Activity(max(0.0, begins), user, "login")
+            if begins > 0 and draw.random() < CHANGES_MIND:
+                yield from _change_of_mind(begins, min(now, duration_s), user, held, popular, draw)
+            if now < duration_s:
+                yield Activity(now, user, "logout")
+        if now >= duration_s:
+            return
+        online = not online
+
+
+def _change_of_mind(
+    begins: float, ends: float, user: str, held: list[Wanted], popular: list[Wanted], draw: random.Random
+) -> Iterator[Activity]:
+    known = {merged(one) for one in held}
+    new = draw.choice(popular)
+    place = draw.randrange(len(held))
+    at = begins + draw.random() * (ends - begins)
+    if merged(new) not in known:
+        yield Activity(at, user, "unsubscribe", held[place])
+        yield Activity(at, user, "subscribe", new)
+        held[place] = new
+
+
+def _publishing(city: City, duration_s: float) -> Iterator[Publishing]:
+    draw = random.Random(f"{city.seed} publishing")
+    yield Publishing(0.0, "shelters", city.shelters())
+    places = {one["user"]: one for one in city.locations(0.0)}
+    yield Publishing(0.0, "locations", list(places.values()))
+    now = draw.uniform(*REPORT_S)
+    while now < duration_s:
+        yield Publishing(now, "reports", [city.report(now)])
+        now += draw.uniform(*REPORT_S)
+    now = draw.uniform(*SHELTER_S)
+    while now < duration_s:
+        yield Publishing(now, "shelters", [city.shelter_news()])
+        now += draw.uniform(*SHELTER_S)
+    now = MOVES_S
+    while now < duration_s:
+        moved = [one for one in city.locations(now) if places[one["user"]] != one]
+        places |= {one["user"]: one for one in moved}
+        if moved:
+            yield Publishing(now, "locations", moved)
+        now += MOVES_S
