@@ -102,7 +102,8 @@ class Parts:
             base_url=settings.cluster,
             headers={"Authorization": f"Bearer {_token(settings)}"},
             verify=verify,
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=50),
+            # The cluster closes what was idle for 5 s: to be the first is to be spared a failed read.
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=3.0),
         )
         self.webhook = Webhook()
         self.metrics = Metrics()
