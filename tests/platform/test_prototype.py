@@ -101,12 +101,14 @@ def test_two_fifths_are_online_at_any_time(hour: ActivityTrace) -> None:
 
 
 def test_periods_and_windows_are_shorter_by_the_factor(tmp_path: Path) -> None:
-    write_experiment(tmp_path, [Scheme("nc", 0), Scheme("ttl", 25_000), Scheme("exp", 9, 500)], factor=10)
+    write_experiment(
+        tmp_path, [Scheme("nc", 0), Scheme("ttl", 25_000, cap_s=300), Scheme("exp", 9, 500)], factor=10
+    )
     document = tomllib.loads((tmp_path / "newsstand.toml").read_text())
     periods = [one.get("period") for one in document["channels"].values()]
     assert periods == [1, 2, 3, 6, 1, 1, 1]
     brokers = {one["name"]: one for one in read_declared(tmp_path).brokers}
-    assert list(brokers) == ["nc-0", "ttl-25000", "exp-9-500ms"]
+    assert list(brokers) == ["nc-0", "ttl-25000-300s", "exp-9-500ms"]
     assert [one["results_cap_ms"] for one in brokers.values()] == [360_000, 30_000, 360_000]
     assert {one["results_window_ms"] for one in brokers.values()} == {30_000}
     write_experiment(tmp_path, [], factor=20)
@@ -127,7 +129,7 @@ def test_a_platform_without_a_coordinator_starts_none(tmp_path: Path) -> None:
 
 def test_all_brokers_play_at_once_or_one_size_after_the_other() -> None:
     (together,) = plays_of([25_000, 100_000], apart=False)
-    assert len({one.name for one in together}) == len(together) == 1 + 6 + 6 + 2
+    assert len({one.name for one in together}) == len(together) == 1 + 6 + 6 + 2 + 1
     first, second = plays_of([25_000, 100_000], apart=True)
     assert {one.name for one in first} | {one.name for one in second} == {one.name for one in together}
     assert [(one.policy, one.budget) for one in second if one.delay_ms] == [("nc", 0), ("lsc", 100_000)]

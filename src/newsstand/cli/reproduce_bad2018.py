@@ -22,6 +22,9 @@ LINK_MS = 500.0
 FAR = (("nc", 0), ("lsc", 100_000))
 """Who is played with that delay, too."""
 
+SHORT_S = 300.0
+"""A shorter cap on TTL's times to live, a window, which is played with the same size as well."""
+
 
 class Part(StrEnum):
     """A part of the paper."""
@@ -95,5 +98,6 @@ def plays_of(sizes: list[int], *, apart: bool) -> list[list[Scheme]]:
         schemes = [Scheme("nc", 0), *(Scheme(policy, budget) for policy in POLICIES)]
         if budget == FAR[-1][1]:
             schemes += [Scheme(policy, size, LINK_MS) for policy, size in FAR]
+            schemes.append(Scheme("ttl", budget, cap_s=SHORT_S))
         plays.append(schemes)
     return plays if apart else [list(dict.fromkeys(scheme for schemes in plays for scheme in schemes))]

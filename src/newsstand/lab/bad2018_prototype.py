@@ -17,6 +17,9 @@ from newsstand.lab.claims import Claim
 
 POLICIES = ("lru", "lsc", "lscz", "lsd", "exp", "ttl")
 LABELS = {"nc": "NC", "lru": "LRU", "lsc": "LSC", "lscz": "LSCz", "lsd": "LSD", "exp": "EXP", "ttl": "TTL"}
+CAP_S = 3600.0
+"""Seconds of the trace that an object may live at most; brokers with another cap are not compared."""
+
 SMALL = 100_000
 """The cache that the paper calls small."""
 
@@ -35,8 +38,9 @@ class Measured:
 
     def __init__(self, rows: Rows) -> None:
         self.table = pd.DataFrame(rows)
-        self._near = {(one["policy"], one["budget"]): one for one in rows if not one["delay_ms"]}
-        self._far = {(one["policy"], one["budget"]): one for one in rows if one["delay_ms"]}
+        usual = [one for one in rows if one["cap_s"] == CAP_S]
+        self._near = {(one["policy"], one["budget"]): one for one in usual if not one["delay_ms"]}
+        self._far = {(one["policy"], one["budget"]): one for one in usual if one["delay_ms"]}
         self._none = {one["play"]: one for one in rows if one["policy"] == "nc" and not one["delay_ms"]}
         self.policies = [one for one in POLICIES if any(one == policy for policy, _ in self._near)]
         self.sizes = sorted({int(str(size)) for policy, size in self._near if policy != "nc"})

@@ -14,22 +14,26 @@ SHORTEST_S = 1.0
 WINDOW_S = 300.0
 """Growth is measured, and times to live are set anew, every five minutes (section V)."""
 
-CAP_S, CAPS_S = 3600.0, {"ttl": 300.0}
-"""No time to live is longer than an hour; for TTL, than a window."""
+CAP_S = 3600.0
+"""No time to live is longer than an hour, if nothing else is said."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A broker of the experiment: its policy, the bytes of its caches, and how long its way to the cluster is."""
+    """A broker of the experiment: its policy and the bytes of its caches."""
 
     policy: str
     budget: int
     delay_ms: float = 0.0
+    """How long its way to the cluster is made."""
+    cap_s: float = CAP_S
+    """The longest time to live, in seconds of the trace."""
 
     @property
     def name(self) -> str:
         """What the broker is called."""
-        return f"{self.policy}-{self.budget}" + (f"-{self.delay_ms:.0f}ms" if self.delay_ms else "")
+        delay = f"-{self.delay_ms:.0f}ms" if self.delay_ms else ""
+        return f"{self.policy}-{self.budget}{delay}" + (f"-{self.cap_s:.0f}s" if self.cap_s != CAP_S else "")
 
 
 def write_experiment(folder: Path, schemes: Sequence[Scheme], *, factor: float) -> None:
@@ -54,7 +58,7 @@ def _broker(scheme: Scheme, factor: float) -> str:
         "results_policy": f'"{policy}"',
         "results_budget": scheme.budget,
         "results_window_ms": round(WINDOW_S * 1000 / factor),
-        "results_cap_ms": round(CAPS_S.get(policy, CAP_S) * 1000 / factor),
+        "results_cap_ms": round(scheme.cap_s * 1000 / factor),
         "results_expiry": '"object"' if policy == "exp" else '"cache"',
         "access_log": "false",
     }

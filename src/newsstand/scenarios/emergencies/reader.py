@@ -220,6 +220,8 @@ class Reader:
                 followed = self._streams.get(stream)
                 if followed is not None and await self._read(followed, since_ms):
                     positions[followed.id] = followed.done
+            followed_ids = {one.id for one in self._streams.values()}
+            positions = {key: done for key, done in positions.items() if key in followed_ids}
             if positions:
                 self._acked.clear()
                 await socket.send(msgspec.json.encode({"ack": positions}), text=True)
