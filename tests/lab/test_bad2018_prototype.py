@@ -81,6 +81,16 @@ def test_another_measurement_refutes_what_it_contradicts(
     assert failing(rows) == refuted
 
 
+def test_one_size_says_nothing_about_growing(rows: list[dict[str, Any]]) -> None:
+    one_size = [one for one in rows if one["budget"] in (0, 100_000)]
+    told = {claim.id for claim in claims(Measured(one_size))}
+    assert {one.id for one in claims(Measured(rows))} - told == {
+        "VI-size-hit-ratio",
+        "VI-size-latency",
+        "VI-size-traffic",
+    }
+
+
 def test_a_cluster_far_away_is_judged_by_itself(rows: list[dict[str, Any]]) -> None:
     rows[-1]["latency_ms"] = 400.0
     assert failing(rows) == {"VI-100KB-latency-far"}

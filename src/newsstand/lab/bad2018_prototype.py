@@ -101,6 +101,8 @@ def _on_caching(m: Measured) -> list[Claim]:
 
 
 def _on_size(m: Measured) -> list[Claim]:
+    if len(m.sizes) < 2:
+        return []
     told = []
     parts = (("hit ratio", "hit_ratio"), ("latency", "latency_ms"), ("traffic", "fetched_bytes"))
     for name, what in parts:
