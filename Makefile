@@ -41,6 +41,7 @@ bench-cluster: $(READY)  ## the data cluster: matching up to a million subscript
 
 bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado, by the server's CPU time
 	@$(BIN)/python benchmarks/fan_out.py
+	@$(BIN)/python benchmarks/get_results.py
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv
