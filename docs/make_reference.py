@@ -118,6 +118,10 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce chen2003](../how-to/reproduce-chen2003.md).
 """,
+    "newsstand reproduce bad2018": """\
+`--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
+[reproduce bad2018](../how-to/reproduce-bad2018.md).
+""",
 }
 """What `--json` prints, by command."""
 

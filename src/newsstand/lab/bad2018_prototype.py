@@ -83,17 +83,19 @@ def claims(measured: Measured) -> list[Claim]:
 
 def _on_caching(m: Measured) -> list[Claim]:
     told = []
-    for name, what, unit in (("latency", "latency_ms", "latency"), ("bytes", "fetched_bytes", "bytes fetched")):
+    for name, what, text in (
+        ("latency", "latency_ms", "Any cache has a lower subscriber latency than none."),
+        ("bytes", "fetched_bytes", "Any cache has fewer bytes fetched from the data cluster than none."),
+    ):
         over = {case: m.share(what, *case) for case in m.cases()}
         worst = max(over, key=lambda case: over[case])
         best = min(over, key=lambda case: over[case])
         told.append(
             Claim(
                 f"VI-cache-{name}",
-                f"Any cache has less {unit} than none." if name == "latency" else f"Any cache has fewer {unit}.",
+                text,
                 "significantly reduces",
-                f"of NC's {_number(name, m.of(what, 'nc'))}: {over[best]:.0%} ({_case(best)}) to "
-                f"{over[worst]:.0%} ({_case(worst)})",
+                f"of NC's in its play: {over[best]:.0%} ({_case(best)}) to {over[worst]:.0%} ({_case(worst)})",
                 all(value < 1 for value in over.values()),
             )
         )
@@ -213,10 +215,6 @@ def _case(case: tuple[str, int]) -> str:
 
 def _size(size: int) -> str:
     return f"{size / 1000:g} KB"
-
-
-def _number(name: str, value: float) -> str:
-    return f"{value / 1e6:.2f} MB" if name == "bytes" else f"{value:,.1f} ms"
 
 
 def _points(lead: Mapping[int, float]) -> str:
