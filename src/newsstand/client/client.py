@@ -110,6 +110,7 @@ class Client:
         await self._flush(list(self._notifications.cursors.values()))
         self._closed = True
         await self._notifications.close()
+        await self._session.close(FLUSH_S)
         if self._own is not None:
             await self._own.aclose()
 

@@ -42,7 +42,7 @@ class Session:
         self._kept = kept
         self._rng = rng
         self._now = now
-        self._renewing = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
         self._renew_at = 0.0
         self.tokens: Tokens | None = None
         if tokens is not None:
@@ -57,9 +57,7 @@ class Session:
         """Where to go, and with which token; one attempt."""
         url = await self._home.url(None if self.tokens is None else self.tokens.access)
         if self.tokens is None or self.seconds_left <= 0:
-            async with self._renewing:
-                if self.tokens is None or self.seconds_left <= 0:
-                    await self._renew(url)
+            await self._renewed(url)
         assert self.tokens is not None
         return url, self.tokens.access
 
@@ -67,6 +65,23 @@ class Session:
         """A broker does not accept a token: another is needed."""
         if self.tokens is not None and self.tokens.access == token:
             self._renew_at = 0.0
+
+    async def close(self, within_s: float) -> None:
+        """Let a renewal come to its end, for so long: the token that it used is used up. A login is given up."""
+        task = self._renewing
+        if task is None or task.done():
+            return
+        if self.tokens is not None:
+            await asyncio.wait([task], timeout=within_s)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _renewed(self, url: str) -> None:
+        """One renewal for all who wait. It goes on if they are cancelled: its answer must not be lost."""
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renew(url))
+            self._renewing.add_done_callback(_heard)
+        await asyncio.shield(self._renewing)
 
     async def _renew(self, url: str) -> None:
         if self.tokens is not None:
@@ -109,3 +124,9 @@ class Session:
         early = tokens.expires_in * self._rng.uniform(0.1, 0.2)
         self.tokens = tokens
         self._renew_at = tokens.expires_at - early
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """An error that nobody waits for any more is no news: the next who needs a token tries again."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,86 @@
+"""A client at a real broker whose answers are late, wrong or missing, and callers who leave in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx
+import msgspec
+import pytest
+from printing import QUICK, a_client
+
+from newsstand.client import Client, Tokens
+
+Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
+
+
+def run(work) -> None:  # type: ignore[no-untyped-def]
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def between(meddle: Callable[[httpx.Request, Send], Awaitable[httpx.Response]]) -> httpx.AsyncClient:
+    """Somebody between a client and a broker, who passes requests on or answers them."""
+
+    class Meddling(httpx.AsyncHTTPTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return await meddle(request, super().handle_async_request)
+
+    return httpx.AsyncClient(transport=Meddling())
+
+
+async def tokens_to_renew(broker: str) -> Tokens:
+    """Those of a session, without a password, that are about to expire."""
+    async with a_client(broker) as client:
+        assert client.tokens is not None
+        return msgspec.structs.replace(client.tokens, expires_at=time.time())
+
+
+class HeldBack:
+    """The answer to a renewal, which the broker has given and the client does not get before `free`."""
+
+    def __init__(self) -> None:
+        self.given, self.free = asyncio.Event(), asyncio.Event()
+
+    async def meddle(self, request: httpx.Request, send: Send) -> httpx.Response:
+        response = await send(request)
+        if request.url.path == "/refresh":
+            self.given.set()
+            await self.free.wait()
+        return response
+
+
+def test_who_cancels_a_call_during_a_renewal_keeps_the_session(broker: str) -> None:
+    async def work() -> None:
+        held = HeldBack()
+        async with between(held.meddle) as http:
+            client = Client(broker=broker, tokens=await tokens_to_renew(broker), http=http, pace=QUICK)
+            asking = asyncio.create_task(client.channels())
+            await held.given.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            held.free.set()
+            assert await client.subscriptions() == []
+            await client.close()
+
+    run(work())
+
+
+def test_who_closes_a_client_during_a_renewal_gets_the_new_tokens(broker: str) -> None:
+    async def work() -> None:
+        held = HeldBack()
+        kept: list[Tokens] = []
+        async with between(held.meddle) as http:
+            tokens = await tokens_to_renew(broker)
+            client = Client(broker=broker, tokens=tokens, http=http, pace=QUICK, on_tokens=kept.append)
+            asking = asyncio.create_task(client.channels())
+            await held.given.wait()
+            asking.cancel()
+            asyncio.get_running_loop().call_later(0.2, held.free.set)
+            await client.close()
+        async with Client(broker=broker, tokens=kept[0], pace=QUICK) as client:
+            assert await client.subscriptions() == []
+
+    run(work())
