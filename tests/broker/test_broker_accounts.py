@@ -339,6 +339,9 @@ def test_who_comes_and_goes_is_told(tmp_path: Path) -> None:
         def came(self, record: Record) -> None:
             told.append(("came", record.name))
 
+        def caught_up(self, record: Record, changes: object) -> None:
+            told.append(("caught up", record.name))
+
         def went(self, record: Record) -> None:
             told.append(("went", record.name))
 
@@ -349,10 +352,10 @@ def test_who_comes_and_goes_is_told(tmp_path: Path) -> None:
         members = Setting(tmp_path).members
         members.comings = Witness()
         await members.adopt([Record("ann", "h", {"s": Session(1, 5)}), Record("bob", "h")])
-        await members.adopt([Record("ann", "another")])
+        await members.adopt([Record("ann", "another", {"s": Session(2, 5)})])
         await members.end("ann", ["s"])
         await members.only(["bob", "cleo"])
         assert list(members.records) == ["bob"]
-        assert told == [("came", "ann"), ("came", "bob"), ("ended", "ann", "s"), ("went", "ann")]
+        assert told == [("came", "ann"), ("came", "bob"), ("caught up", "ann"), ("ended", "ann", "s"), ("went", "ann")]
 
     asyncio.run(run())

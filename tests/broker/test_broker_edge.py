@@ -63,6 +63,7 @@ class Scene:
             AccessLog(self.folder, 1_000_000),
             now,
             self.cluster.register,
+            linger_s=0,
         )
         self.members.comings = self.edge
 

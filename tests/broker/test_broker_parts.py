@@ -178,6 +178,7 @@ class Backing:
             self.cluster.register,
             lambda *standing: self.stood.append(standing),
             lazily_s=0.05,
+            linger_s=0,
         )
 
     async def __aenter__(self) -> Backing:
@@ -191,7 +192,10 @@ class Backing:
 
     def frontend(self, kind: str, change: int = 1, channel: str = "of_kind") -> str:
         stream = self.cluster.stream(kind, channel)
-        self.backends.frontend(stream, channel, (kind,), change)
+        if change > 0:
+            self.backends.more(stream, channel, (kind,))
+        else:
+            self.backends.fewer(stream)
         return stream
 
     async def until(self, wanted: Mapping[str, int]) -> None:

@@ -30,7 +30,9 @@ def cluster_routes(desk: Desk) -> APIRouter:
                 raise unauthorized(str(error)) from None
         desk.edge.metrics.webhook("repeated" if news is None else "taken")
         if news is not None:
-            desk.edge.told(news)
+            delivery, told = news
+            desk.edge.told(told)
+            desk.webhook.acted_on(delivery)
         return Response(status_code=204)
 
     return routes

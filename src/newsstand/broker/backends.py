@@ -20,6 +20,8 @@ from newsstand.model import Scalar
 logger = logging.getLogger(__name__)
 TOGETHER_S = 0.01
 """Those who come within this time go together."""
+PATIENCE_S = 30.0
+"""How long a subscriber waits for the cluster to be told of a new stream."""
 MOST = 50_000
 """Subscriptions in one call."""
 
@@ -29,7 +31,7 @@ class _Backend:
     channel: str
     values: tuple[Scalar, ...]
     frontends: int = 0
-    told: int = 0
+    idle_since: float = 0.0
 
 
 class Backends:
@@ -44,11 +46,13 @@ class Backends:
         register: Callable[[], Awaitable[bool]],
         stood: Callable[[str, Standing], None],
         lazily_s: float = 1.0,
+        linger_s: float = 10.0,
     ) -> None:
         self._upstream = upstream
         self._register = register
         self._stood = stood
         self._lazily_s = lazily_s
+        self._linger_s = linger_s
         self._backends: dict[str, _Backend] = {}
         self._marked: dict[str, None] = {}
         self._waiting: dict[str, list[asyncio.Future[Standing]]] = defaultdict(list)
@@ -57,17 +61,25 @@ class Backends:
     def __contains__(self, stream: str) -> bool:
         return stream in self._backends
 
-    def frontend(self, stream: str, channel: str, values: tuple[Scalar, ...], change: int) -> None:
-        """One frontend more (+1) or less (-1) stands behind a stream."""
+    def more(self, stream: str, channel: str, values: tuple[Scalar, ...]) -> None:
+        """One frontend more stands behind a stream."""
         backend = self._backends.get(stream)
         if backend is None:
             backend = self._backends[stream] = _Backend(channel, values)
-        backend.frontends += change
+        backend.frontends += 1
         self._marked[stream] = None
-        if backend.frontends in (0, change):  # not wanted any more, or new
-            self._wake.set()
-        else:
-            asyncio.get_running_loop().call_later(self._lazily_s, self._wake.set)
+        self._wake_in(0 if backend.frontends == 1 else self._lazily_s)
+
+    def fewer(self, stream: str) -> None:
+        """One frontend less stands behind a stream. Without any it lingers: another broker may take it up."""
+        backend = self._backends.get(stream)
+        if backend is None:
+            return
+        backend.frontends -= 1
+        self._marked[stream] = None
+        if not backend.frontends:
+            backend.idle_since = asyncio.get_running_loop().time()
+        self._wake_in(self._lazily_s if backend.frontends else self._linger_s)
 
     async def standing(self, stream: str) -> Standing:
         """Where a stream stands at the cluster now; Away if the cluster cannot be told of it."""
@@ -75,7 +87,11 @@ class Backends:
         self._waiting[stream].append(waiting)
         self._marked[stream] = None
         self._wake.set()
-        return await waiting
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await waiting
+        except TimeoutError:
+            raise Away("the data cluster takes too long to answer") from None
 
     def mark(self, stream: str) -> None:
         """Tell the cluster of a stream again."""
@@ -97,17 +113,35 @@ class Backends:
             self._wake.clear()
             marked, self._marked = list(self._marked), {}
             try:
-                await self._drop([key for key in marked if not self.frontends(key)])
-                wanted = [key for key in marked if self.frontends(key)]
-                for first in range(0, len(wanted), MOST):
-                    await self._subscribe(wanted[first : first + MOST])
+                await self._tell(marked)
                 pause = 0.0
-            except NewsstandError as error:
+            except Exception as error:
                 self._marked.update(dict.fromkeys(marked))
                 self._wake.set()
                 pause = min(5.0, max(0.1, pause * 2))
-                logger.warning("the cluster could not be told of subscriptions: %s", error)
-                self._fail(marked, error)
+                fault = error if isinstance(error, NewsstandError) else Away("the data cluster was not understood")
+                if fault is not error:
+                    logger.exception("the cluster could not be told of subscriptions")
+                else:
+                    logger.warning("the cluster could not be told of subscriptions: %s", error)
+                self._fail(marked, fault)
+
+    async def _tell(self, marked: list[str]) -> None:
+        idle = [key for key in marked if not self.frontends(key)]
+        over = asyncio.get_running_loop().time() - self._linger_s
+        known = {key: self._backends[key] for key in idle if key in self._backends}
+        gone = [key for key, backend in known.items() if backend.idle_since <= over]
+        self._marked.update(dict.fromkeys(known.keys() - set(gone)))
+        wanted = [key for key in marked if self.frontends(key)]
+        for first in range(0, len(wanted), MOST):
+            await self._subscribe(wanted[first : first + MOST])
+        await self._drop(gone)
+
+    def _wake_in(self, seconds: float) -> None:
+        if seconds:
+            asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        else:
+            self._wake.set()
 
     def frontends(self, stream: str) -> int:
         """How many frontends stand behind a stream."""

@@ -125,7 +125,9 @@ class Broker(Generic[Key, Value]):
         """
         known = self._streams.get(stream)
         if known is None:
-            self._streams[stream] = Stream(head, head)
+            # What the cache has seen of it before, when others followed it, is not put again.
+            start = max(head, self.results.newest(stream))
+            self._streams[stream] = Stream(start, start)
         elif head > known.head:
             known.head = head
         self.results.attach(stream, subscriber, now, position)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from newsstand.broker.accounts import BadLogin, BadToken
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import NoCoordinator, Taken
-from newsstand.broker.members import Elsewhere, Member, Members
+from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.upstream import Away, Gone
 from newsstand.broker.webhook import Webhook
@@ -83,7 +83,7 @@ def refused(error: NewsstandError) -> Refused:
             return Refused(409, str(error))
         case Gone():
             return Refused(410, str(error), earliest=error.earliest)
-        case Away() | NoCoordinator() | Elsewhere():
+        case Away() | NoCoordinator() | Elsewhere() | GoingDown():
             return not_now(str(error))
         case _:
             return refusal_of(error)

@@ -14,7 +14,7 @@ from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import permits
 from newsstand.broker.pulls import Pulls
-from newsstand.broker.records import Ack, Change, Held, Record, Subscribe, Unsubscribe, frontend_id
+from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
@@ -61,6 +61,7 @@ class Edge:
         log: AccessLog,
         now_ms: Callable[[], int],
         register: Callable[[], Awaitable[bool]],
+        linger_s: float = 10.0,
     ) -> None:
         self.name = name
         self.core = Broker(results)
@@ -69,13 +70,15 @@ class Edge:
         self.hub = hub
         self.upstream = upstream
         self.metrics = metrics
-        self.backends = Backends(upstream, register, self._stood)
+        self.backends = Backends(upstream, register, self._stood, linger_s=linger_s)
         self._log = log
         self.now_ms = now_ms
         self.channels = ChannelList(upstream.channels)
         self._pulls = Pulls(self.core, upstream, self.backends, hub, metrics, log, now_ms)
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
+        self._known: set[str] = set()
+        """Streams of which the cluster has told where they stand."""
         self._early: dict[str, int] = {}
         """How far streams have come that are just being opened."""
         self._online: dict[str, set[str]] = {}
@@ -99,6 +102,10 @@ class Edge:
             if isinstance(change, Subscribe) and change.id not in self._streams:
                 held = record.subscriptions[change.id]
                 self._follow(record, change.id, held, head=held.acked, now=now)
+            elif isinstance(change, EndSession):
+                self.ended(record.name, change.sid)
+            elif isinstance(change, Unsubscribe) and change.id in self._streams:
+                self._unfollow(record, change.id)
             elif isinstance(change, Ack) and change.id in self._streams:
                 self.core.acknowledge(record.name, self._streams[change.id], change.position, now)
 
@@ -106,8 +113,8 @@ class Edge:
         """Let go of a subscriber that is at home elsewhere."""
         for sid in record.sessions:
             self.hub.close(4003, "moved to another broker; ask the coordinator", subscriber=sid)
-        for key, held in record.subscriptions.items():
-            self._unfollow(record, key, held)
+        for key in record.subscriptions:
+            self._unfollow(record, key)
 
     def ended(self, name: str, sid: str) -> None:
         """Close the connections of a session that has ended."""
@@ -144,21 +151,23 @@ class Edge:
         if held is not None:
             return self._frontend(key, held), False
         stream = subscription_id(channel.name, values, self.name)
-        self.backends.frontend(stream, channel.name, values, +1)
+        self.backends.more(stream, channel.name, values)
         if stream not in self.core:
             self._early.setdefault(stream, 0)
         try:
             standing = await self._standing(stream, since)
             position = _position(since, standing)
             await self.members.change(Subscribe(member.name, key, channel.name, list(values), position))
-            held = member.record.subscriptions.get(key)
-            if held is None:
+            record = self.members.records.get(member.name)  # it may have gone and come meanwhile
+            held = None if record is None else record.subscriptions.get(key)
+            if record is None or held is None:
                 raise Elsewhere(member.name)
             if self.core.position(member.name, stream) is None:
                 head = max(standing.head, self._early.get(stream, 0))
-                self._follow(member.record, key, held, head=head, now=self.now_ms())
+                self._follow(record, key, held, head=head, now=self.now_ms())
+                self._known.add(stream)
         finally:
-            self.backends.frontend(stream, channel.name, values, -1)
+            self.backends.fewer(stream)
             if stream in self.core or not self.backends.frontends(stream):
                 self._early.pop(stream, None)
         self._log.subscribed(self.now_ms(), member.name, stream)
@@ -166,11 +175,11 @@ class Edge:
 
     async def unsubscribe(self, member: Member, key: str) -> None:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
-        held = self._held(member, key)
+        self._held(member, key)
         await self.members.change(Unsubscribe(member.name, key))
         if key in self._streams:  # unless it was dropped twice at once
             self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
-            self._unfollow(member.record, key, held)
+            self._unfollow(member.record, key)
 
     def subscription(self, member: Member, key: str) -> Frontend:
         """One subscription of a subscriber's; NotFound if it has none of that id, or its token may not see it."""
@@ -276,36 +285,41 @@ class Edge:
         self._log.flush(self.now_ms())
 
     def _stood(self, stream: str, standing: Standing) -> None:
+        if stream in self.core:
+            self._known.add(stream)
         self._pulls.stands(stream, standing.head)
 
     async def _standing(self, stream: str, since: str | int) -> Standing:
         """Where a stream stands; for one that is followed here already, only `earliest` has to be asked for."""
-        if stream in self.core and since != "earliest":
+        if stream in self.core and stream in self._known and since != "earliest":
             return Standing(self.core.head(stream), 0)
         return await self.backends.standing(stream)
 
     def _follow(self, record: Record, key: str, held: Held, *, head: int, now: int) -> None:
         self._streams[key] = stream = subscription_id(held.channel, held.values, self.name)
-        self.backends.frontend(stream, held.channel, tuple(held.values), +1)
+        self.backends.more(stream, held.channel, tuple(held.values))
         self.core.follow(record.name, stream, position=held.acked, head=head, now=now)
         for sid, session in record.sessions.items():
             if permits(session.allow, held.channel, self.channels.named(held.channel, held.values)):
                 self.hub.follow(sid, stream)
         self._pulls.stands(stream, head)
 
-    def _unfollow(self, record: Record, key: str, held: Held) -> None:
+    def _unfollow(self, record: Record, key: str) -> None:
         stream = self._streams.pop(key, None)
         if stream is None:
             return
         for sid in record.sessions:
             self.hub.unfollow(sid, stream)
-        self.core.unfollow(record.name, stream, self.now_ms())
-        self.backends.frontend(stream, held.channel, tuple(held.values), -1)
+        if self.core.unfollow(record.name, stream, self.now_ms()):
+            self._known.discard(stream)
+        self.backends.fewer(stream)
 
     def _held(self, member: Member, key: str) -> Held:
         held = member.record.subscriptions.get(key)
         if held is None or not self._permitted(member, held):
             raise NotFound(f"you have no subscription '{key}'")
+        if key not in self._streams:
+            raise Elsewhere(member.name)
         return held
 
     def _permitted(self, member: Member, held: Held) -> bool:

@@ -62,6 +62,10 @@ class _Found(msgspec.Struct):
     subscribers: dict[str, Record]
 
 
+class _Left(msgspec.Struct):
+    moved: int = 0
+
+
 class _Applied(msgspec.Struct):
     moved: list[str] = []
 
@@ -79,10 +83,9 @@ class Home:
         *,
         adopt: Callable[[Sequence[Record]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
-        only: Callable[[Sequence[str]], Awaitable[None]],
-        drain: Callable[[bool], Awaitable[None]],
+        only: Callable[[Sequence[str]], Awaitable[list[str]]],
     ) -> None:
-        """`only`: nobody but these is at home here; `drain`: whether subscribers are being moved away."""
+        """`only`: nobody but these is at home here; it tells who is to be brought."""
         self._http = http
         self._broker = broker
         self._place = place
@@ -91,10 +94,15 @@ class Home:
         self._adopt = adopt
         self._forget = forget
         self._only = only
-        self._drain = drain
         self._asked: dict[str, asyncio.Future[Record | None]] = {}
         self._bringing: asyncio.Task[None] | None = None
         self._brought: list[str] = []
+        self._taking: set[asyncio.Task[None]] = set()
+        self._taken: list[str] = []
+        """Who came here without being sent, since the last heartbeat."""
+        self._exchange = asyncio.Lock()
+        """What is unsent does not change while a record is compared with the coordinator's."""
+        self._leaving = False
         self._changed = asyncio.Event()
         self._changed.set()
         self.is_up = False
@@ -118,14 +126,19 @@ class Home:
         if asked is None:
             asked = self._asked[name] = asyncio.get_running_loop().create_future()
             if len(self._asked) == 1:
-                asyncio.get_running_loop().call_later(TOGETHER_S, lambda: asyncio.create_task(self._take()))
+                asyncio.get_running_loop().call_later(TOGETHER_S, self._start_taking)
         return await asyncio.shield(asked)
 
-    async def lookup(self, names: Sequence[str]) -> dict[str, Record]:
-        """Let subscribers be at home here, and what is known of those that exist."""
+    def _start_taking(self) -> None:
+        task = asyncio.create_task(self._take())
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def lookup(self, names: Sequence[str], *, take: bool = True) -> dict[str, Record]:
+        """What is known of subscribers that exist; with `take` they are at home here from now on."""
         found: dict[str, Record] = {}
         for first in range(0, len(names), AT_ONCE):
-            body = {"broker": self._broker, "names": names[first : first + AT_ONCE], "take": True}
+            body = {"broker": self._broker, "names": names[first : first + AT_ONCE], "take": take}
             response = await self._ask("POST", "/subscribers/lookup", body, timeout=30)
             if not response.is_success:
                 raise NoCoordinator(f"the coordinator answers {response.status_code}")
@@ -137,10 +150,11 @@ class Home:
         adopted: list[str] = []
         forgot: list[str] = []
         registered: _Registered | None = None
-        while True:
+        while not self._leaving:
             try:
                 if registered is None:
                     registered = await self._register()
+                adopted, self._taken = [*adopted, *self._taken], []
                 body = {**msgspec.to_builtins(self._load()), "adopted": adopted, "forgot": forgot}
                 response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
                 if response.status_code == 404:
@@ -154,7 +168,6 @@ class Home:
                     await self._forget(beat.moved)
                 adopted = self._adopted(beat.adopt)
                 forgot = beat.moved
-                await self._drain(beat.state == "draining")
             except NewsstandError as error:
                 if self.is_up:
                     logger.warning("%s; the broker goes on without it", error)
@@ -170,7 +183,8 @@ class Home:
         come = self._brought if done else []
         if done:
             self._bringing = None
-        waiting = [name for name in names if name not in come]
+        known = set(come)
+        waiting = [name for name in names if name not in known]
         if waiting and self._bringing is None:
             self._bringing = asyncio.create_task(self._bring(waiting))
         return come
@@ -178,7 +192,8 @@ class Home:
     async def _bring(self, names: list[str]) -> None:
         self._brought = []
         try:
-            await self._adopt(list((await self.lookup(names)).values()))
+            async with self._exchange:
+                await self._adopt(list((await self.lookup(names)).values()))
             self._brought = names
         except NewsstandError as error:
             logger.warning("subscribers could not be brought here: %s", error)
@@ -196,25 +211,32 @@ class Home:
             except NewsstandError:
                 self._changed.set()
                 await asyncio.sleep(1.0)
+            except Exception:
+                logger.exception("changes could not be sent to the coordinator")
+                self._changed.set()
+                await asyncio.sleep(5.0)
 
     async def flush(self) -> None:
         """Send all changes that the coordinator does not have."""
         while True:
-            upto, changes = await asyncio.to_thread(self._store.unsent, AT_ONCE)
-            if not changes:
-                return
-            response = await self._ask("POST", f"/brokers/{self._broker}/changes", changes, timeout=30)
-            if not response.is_success:
-                raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-            await asyncio.to_thread(self._store.sent, upto)
+            async with self._exchange:
+                upto, changes = await asyncio.to_thread(self._store.unsent, AT_ONCE)
+                if not changes:
+                    return
+                response = await self._ask("POST", f"/brokers/{self._broker}/changes", changes, timeout=30)
+                if not response.is_success:
+                    raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
+                await asyncio.to_thread(self._store.sent, upto)
             moved = msgspec.json.decode(response.content, type=_Applied).moved
             if moved:
                 await self._forget(moved)
 
-    async def leave(self) -> None:
-        """The broker goes for good or for a while: its subscribers move to others."""
+    async def leave(self) -> int:
+        """The broker goes for good or for a while: its subscribers move to others. How many have moved."""
+        self._leaving = True  # a heartbeat now would register it again
         await self.flush()
-        await self._ask("DELETE", f"/brokers/{self._broker}")
+        response = await self._ask("DELETE", f"/brokers/{self._broker}")
+        return msgspec.json.decode(response.content, type=_Left).moved if response.is_success else 0
 
     async def _register(self) -> _Registered:
         place = {name: value for name, value in vars(self._place).items() if value is not None}
@@ -222,7 +244,7 @@ class Home:
         if not response.is_success:
             raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
         registered = msgspec.json.decode(response.content, type=_Registered)
-        await self._only(registered.homes)
+        self._adopted(await self._only(registered.homes))
         logger.info("registered at the coordinator")
         return registered
 
@@ -230,11 +252,13 @@ class Home:
         asked, self._asked = self._asked, {}
         try:
             found = await self.lookup(list(asked))
-        except NewsstandError as error:
+        except Exception as error:  # whoever waits has to be told
+            fault = error if isinstance(error, NewsstandError) else NoCoordinator("it was not understood")
             for waiting in asked.values():
-                waiting.set_exception(error)
+                waiting.set_exception(fault)
                 waiting.exception()
             return
+        self._taken += found
         for name, waiting in asked.items():
             waiting.set_result(found.get(name))
 

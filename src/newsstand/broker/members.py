@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,6 +43,10 @@ class Elsewhere(NewsstandError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"subscriber '{name}' is moving to another broker; try again")
+
+
+class GoingDown(NewsstandError):
+    """The broker is going down, and changes nothing any more."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -96,16 +101,21 @@ class Members:
         passwords: Passwords,
         random: Callable[[int], str],
         now_ms: Callable[[], int],
+        unsent: Callable[[], Sequence[Change]] = list,
     ) -> None:
-        """`random` gives a text of so many random bytes."""
+        """`random` gives a text of so many random bytes; `unsent` what the coordinator has not heard of yet."""
         self.records = records
         self._journal = journal
         self._tokens = tokens
         self._passwords = passwords
         self._random = random
         self._now_ms = now_ms
+        self._unsent = unsent
         self._registering: set[str] = set()
         self._refreshing: set[str] = set()
+        self._ending: set[str] = set()
+        self.leaving = False
+        """Whether the broker is going down: nothing is changed any more."""
         self.home: Home | None = None
         self.comings: Comings | None = None
 
@@ -125,9 +135,14 @@ class Members:
 
     async def login(self, name: str, password: str, allow: list[Allowed] | None) -> Pair:
         """Begin a session, limited to `allow` if that is given."""
-        record = await self.at_home(name)
-        if not await self._passwords.verify(None if record is None else record.hash, password) or record is None:
+        known = self.records.get(name)
+        if known is None and self.home is not None:
+            known = (await self.home.lookup([name], take=False)).get(name)
+        if not await self._passwords.verify(None if known is None else known.hash, password):
             raise BadLogin("the name or the password is wrong")
+        record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
+        if record is None:
+            raise Elsewhere(name)
         now = self._now_ms()
         sid = self._random(12)
         session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow)
@@ -139,9 +154,10 @@ class Members:
         name, sid, generation = self._tokens.read_refresh(token, self._now_ms() / 1000)
         record = await self.at_home(name)
         session = None if record is None else record.sessions.get(sid)
-        if session is None:
+        if session is None or sid in self._ending:
             raise BadToken("the session has ended: log in")
-        if generation != session.generation or sid in self._refreshing:
+        # A higher generation than is known here is one of a broker that died before it could tell.
+        if generation < session.generation or sid in self._refreshing:
             await self.end(name, [sid])
             raise BadToken("the refresh token was used before, so its session is ended: log in")
         expires = self._now_ms() + SESSION_S * 1000
@@ -162,7 +178,11 @@ class Members:
 
     async def end(self, name: str, sids: Sequence[str]) -> None:
         """End sessions: their tokens are not accepted any more."""
-        await self.change(*(EndSession(name, sid) for sid in sids))
+        self._ending.update(sids)
+        try:
+            await self.change(*(EndSession(name, sid) for sid in sids))
+        finally:
+            self._ending.difference_update(sids)
         if self.comings is not None:
             for sid in sids:
                 self.comings.ended(name, sid)
@@ -177,6 +197,8 @@ class Members:
 
     async def change(self, *changes: Change) -> None:
         """Make changes, durably; the coordinator hears of them later."""
+        if self.leaving:
+            raise GoingDown("the broker is going down; ask the coordinator for another")
         await self._journal.write(*changes)
         for change in changes:
             apply(self.records, change)
@@ -188,16 +210,18 @@ class Members:
         new = [record for record in records if record.name not in self.records]
         if new:
             await self._journal.write(*(Adopt(record) for record in new))
-        for record in records:
-            if (known := self.records.get(record.name)) is not None:
-                await self._catch_up(known, record)
+        known = [(here, record) for record in records if (here := self.records.get(record.name)) is not None]
+        if known:
+            unsent = await asyncio.to_thread(self._unsent)
+            for here, record in known:
+                await self._catch_up(here, record, unsent)
         for record in new:
             if self.records.setdefault(record.name, record) is record and self.comings is not None:
                 self.comings.came(record)
 
-    async def _catch_up(self, known: Record, found: Record) -> None:
+    async def _catch_up(self, known: Record, found: Record, unsent: Sequence[Change]) -> None:
         """A subscriber that is here was elsewhere meanwhile: take over what it did there."""
-        missed = list(missing(known, found))
+        missed = list(missing(known, found, unsent))
         if missed:
             await self.change(*missed)
             if self.comings is not None:
@@ -205,20 +229,19 @@ class Members:
 
     async def forget(self, names: Sequence[str]) -> None:
         """Subscribers are at home elsewhere."""
-        gone = [self.records.pop(name) for name in names if name in self.records]
-        if gone:
-            await self._journal.write(*(Forget(record.name) for record in gone))
-        if self.comings is not None:
-            for record in gone:
+        here = [name for name in names if name in self.records]
+        if here:
+            await self._journal.write(*(Forget(name) for name in here))
+        for name in here:
+            record = self.records.pop(name, None)
+            if record is not None and self.comings is not None:
                 self.comings.went(record)
 
-    async def only(self, names: Sequence[str]) -> None:
-        """Nobody but these is at home here."""
+    async def only(self, names: Sequence[str]) -> list[str]:
+        """Nobody but these is at home here; who of them has to be brought, or to catch up."""
         here = set(names)
         await self.forget([name for name in self.records if name not in here])
-        missing = [name for name in names if name not in self.records]
-        if missing and self.home is not None:
-            await self.adopt(list((await self.home.lookup(missing)).values()))
+        return list(names)
 
     def _making_room(self, record: Record, now: int) -> list[EndSession]:
         over = [sid for sid, session in record.sessions.items() if session.expires <= now]

@@ -26,11 +26,6 @@ def permits_channel(allow: Sequence[Allowed] | None, channel: str) -> bool:
     return allow is None or any(fnmatchcase(channel, one.channel) for one in allow)
 
 
-def narrower(allow: Sequence[Allowed] | None, asked: list[Allowed] | None) -> list[Allowed] | None:
-    """What a token is limited to if its session already is: the session's limits hold."""
-    return list(allow) if allow is not None else asked
-
-
 def _fits(one: Allowed, channel: str, values: Mapping[str, Scalar]) -> bool:
     if not fnmatchcase(channel, one.channel):
         return False

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 FROM_CACHE = b',"origin":"cache","latency_ms":0}'
 AT_ONCE = 64
 """Streams that are pulled at the same time."""
+PULLED = 1000
+"""Results of one stream that are held in memory on their way to the cache."""
 
 
 class Pulls:
@@ -79,9 +81,10 @@ class Pulls:
         pause, signalled = 0.1, 0
         try:
             while (span := self._core.told(stream, 0, self._now_ms())) is not None:
+                part = Span(span.after, min(span.until, span.after + PULLED))
                 try:
                     async with self._turn:
-                        fetched = await self.fetches.get(stream, span)
+                        fetched = await self.fetches.get(stream, part)
                 except Gone as gone:
                     self._core.skip(stream, max(gone.earliest - 1, span.after + 1))
                 except NewsstandError as error:
@@ -91,13 +94,15 @@ class Pulls:
                 else:
                     pause = 0.1
                     if not fetched:
-                        self._core.skip(stream, span.until)
+                        self._core.skip(stream, part.until)
                     self._arrived(stream, fetched, self._now_ms())
                     signalled = self._signal(stream, fetched[-1].at_ms if fetched else self._now_ms())
-            if stream in self._core and signalled < self._core.head(stream):  # it is not to be pulled any more
-                self._signal(stream, self._now_ms())
+        except Exception:  # followers have to hear of it all the same
+            logger.exception("results of %s could not be pulled", stream)
         finally:
             self._pulling.pop(stream, None)  # not later: what is told from now on needs another pull
+            if stream in self._core and signalled < self._core.head(stream):  # it is not to be pulled any more
+                self._signal(stream, self._now_ms())
 
     async def _read(self, spans: Mapping[str, Span]) -> Mapping[str, list[Fetched] | Exception]:
         """Read from the cluster; one that does not know this broker or a stream any more is told again."""

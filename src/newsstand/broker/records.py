@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -131,8 +131,17 @@ def apply(records: dict[str, Record], change: Change) -> None:
                 held.acked = max(held.acked, change.position)
 
 
-def missing(known: Record, found: Record) -> Iterator[Change]:
-    """What has to be done to a record so that nothing of another one is missing; nothing goes back."""
+def missing(known: Record, found: Record, unsent: Sequence[Change] = ()) -> Iterator[Change]:
+    """What has to be done to a record so that it tells what another one does; positions never go back.
+
+    What is `unsent` the other one cannot know of yet.
+    """
+    untold = {one.sid for one in unsent if isinstance(one, SessionChange)}
+    untold |= {one.id for one in unsent if isinstance(one, Subscribe)}
+    for sid in known.sessions.keys() - found.sessions.keys() - untold:
+        yield EndSession(found.name, sid)
+    for key in known.subscriptions.keys() - found.subscriptions.keys() - untold:
+        yield Unsubscribe(found.name, key)
     for sid, session in found.sessions.items():
         here = known.sessions.get(sid)
         if here is None or here.generation < session.generation:

@@ -109,7 +109,15 @@ class Parts:
         self.metrics = Metrics()
         journal = Journal(store)
         tokens = Tokens(key(secret, "subscribers"))
-        self.members = Members(store.load(), journal, tokens, Passwords(), secrets.token_urlsafe, wall_clock_ms)
+        self.members = Members(
+            store.load(),
+            journal,
+            tokens,
+            Passwords(),
+            secrets.token_urlsafe,
+            wall_clock_ms,
+            lambda: store.unsent(2**31)[1],
+        )
         upstream = Upstream(self._cluster_http, settings.name)
         results = ResultCaches[str, bytes](
             settings.results_policy,
@@ -158,7 +166,6 @@ class Parts:
                 adopt=self.members.adopt,
                 forget=self.members.forget,
                 only=self.members.only,
-                drain=self._drain,
             )
         self.desk = Desk(self.edge, self.members, self.webhook, settings, key(secret, "admin"))
         self._gauges()
@@ -189,7 +196,10 @@ class Parts:
         if self.home is not None:
             try:
                 async with asyncio.timeout(3):
-                    await self.home.leave()
+                    self.members.leaving = True
+                    moved = await self.home.leave()
+                    if moved >= len(self.members.records):  # what is known here grows old from now on
+                        await self.members.forget(list(self.members.records))
             except (NewsstandError, TimeoutError) as error:
                 logger.warning("the coordinator was not told that this broker goes: %s", error)
         self.edge.hub.close(1012, "the broker is going down; ask the coordinator for another")
@@ -197,7 +207,10 @@ class Parts:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.edge.tick()
+            try:
+                self.edge.tick()
+            except Exception:
+                logger.exception("what is due from time to time was not done")
 
     async def _join_cluster(self) -> None:
         """Register at the cluster, however long that takes; drop what it has of ours that nobody follows."""
@@ -214,8 +227,10 @@ class Parts:
                 return
             except NewsstandError as error:
                 logger.warning("not registered at the cluster yet: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(5.0, pause * 2)
+            except Exception:
+                logger.exception("not registered at the cluster yet")
+            await asyncio.sleep(pause)
+            pause = min(5.0, pause * 2)
 
     async def _register(self) -> bool:
         """Say where this broker is; whether the cluster did not know it."""
@@ -227,10 +242,10 @@ class Parts:
             await self.edge.upstream.leave()
             secret = await self.edge.upstream.register(self._callback)
             new = True
-        if secret is not None:
-            await asyncio.to_thread(self._store.remember, "webhook secret", secret)
         if (trusted := secret or kept) is not None:
             self.webhook.trust(trusted)
+        if secret is not None:
+            await asyncio.to_thread(self._store.remember, "webhook secret", secret)
         return new
 
     async def _fetch_page(self, page: str) -> Content:
@@ -252,9 +267,6 @@ class Parts:
                 raise TooLarge(f"page '{page}' has more than {self._settings.largest_page} bytes")
             kind = response.headers.get("content-type", "application/octet-stream")
             return Content(b"".join(pieces), kind)
-
-    async def _drain(self, draining: bool) -> None:
-        """Subscribers move one by one, as the coordinator names them; nothing has to be done here."""
 
     def _gauges(self) -> None:
         edge, members = self.edge, self.members

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -54,11 +55,13 @@ class SqliteStore:
         self._tell = tell
         self._lock = threading.Lock()
         try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # hashes and secrets are nobody else's to read
             self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # one broker to a folder
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise BadOption(f"{path}: cannot be opened as a broker's store ({error})") from error
 
     def load(self) -> dict[str, Record]:

@@ -26,13 +26,18 @@ class Webhook:
         """Whether there is a secret to verify with."""
         return self._secret is not None
 
-    def take(self, signature: str, body: bytes, now_s: float) -> Told | None:
-        """What the cluster tells; None if it was told before or only asks; BadSignature if it is not from it."""
+    def take(self, signature: str, body: bytes, now_s: float) -> tuple[int, Told] | None:
+        """What the cluster tells, under its number; None if it was told before, or only asks.
+
+        BadSignature if it is not from the cluster. Until `acted_on`, a repetition is told again.
+        """
         if self._secret is None:
             raise BadSignature("this broker is not registered at a cluster yet")
         delivery = verify(self._secret, signature, body, now_s)
         if self._replays.seen(CLUSTER, delivery):
             return None
-        told = read_told(body)
+        return delivery, read_told(body)
+
+    def acted_on(self, delivery: int) -> None:
+        """A notification needs no repetition."""
         self._replays.remember(CLUSTER, delivery)
-        return told
