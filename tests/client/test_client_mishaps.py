@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import httpx
 import msgspec
 import pytest
-from printing import QUICK, a_client
+from press import Press
+from printing import QUICK, a_client, print_numbers, take
 
 from newsstand.client import Client, Tokens
 
@@ -82,5 +84,33 @@ def test_who_closes_a_client_during_a_renewal_gets_the_new_tokens(broker: str) -
             await client.close()
         async with Client(broker=broker, tokens=kept[0], pace=QUICK) as client:
             assert await client.subscriptions() == []
+
+    run(work())
+
+
+def test_a_broker_that_promises_more_than_it_gives_is_not_asked_without_a_pause(press: Press, broker: str) -> None:
+    asked: list[float] = []
+    ready = asyncio.Event()
+
+    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+        if request.url.path.endswith("/results"):
+            asked.append(time.monotonic())
+            await asyncio.sleep(0)
+            if not ready.is_set():
+                return httpx.Response(200, json={"results": [], "head": 2, "next": 0})
+        return await send(request)
+
+    async def work() -> None:
+        async with between(meddle) as http, a_client(broker, http=http) as client:
+            subscription = await client.subscribe("of_kind", "promised")
+            print_numbers(press, "promised", 1, 2)
+            async with aclosing(client.results(subscription)) as results:
+                reading = asyncio.create_task(take(results, 2))
+                await asyncio.sleep(1.5)
+                assert 2 <= len(asked) <= 20
+                ready.set()
+                begun = time.monotonic()
+                assert [one.position for one in await reading] == [1, 2]
+                assert time.monotonic() - begun < 5  # long before it would look by itself
 
     run(work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from newsstand.client.nouns import Subscription
 
@@ -14,7 +15,20 @@ class Cursor:
     has just taken over may know of less than the client, so no more than its `head` is acknowledged.
     """
 
-    __slots__ = ("acked", "done", "due", "head", "missed", "moved", "seen", "sent", "subscription", "wake")
+    __slots__ = (
+        "acked",
+        "again",
+        "done",
+        "due",
+        "head",
+        "missed",
+        "moved",
+        "seen",
+        "sent",
+        "subscription",
+        "waits",
+        "wake",
+    )
 
     def __init__(self, subscription: Subscription, after: int, wake: asyncio.Event) -> None:
         self.subscription = subscription
@@ -28,6 +42,9 @@ class Cursor:
         """Whether to read whatever the head is."""
         self.moved = False
         """Whether another broker was met since the last time that reading succeeded."""
+        self.waits: Iterator[float] | None = None
+        self.again: asyncio.TimerHandle | None = None
+        """After an answer without the results that its head promises: when to read again."""
 
     @property
     def pending(self) -> bool:
@@ -39,6 +56,22 @@ class Cursor:
         self.head = max(self.head, head)
         if self.head > self.seen:
             self.wake.set()
+
+    def look(self) -> None:
+        """Read, whatever the head is."""
+        self.due = True
+        self.wake.set()
+
+    def look_after(self, wait_s: float) -> None:
+        """Read in a while, if no signal comes before."""
+        self.rest()
+        self.again = asyncio.get_running_loop().call_later(wait_s, self.look)
+
+    def rest(self) -> None:
+        """Read when a signal comes, not before."""
+        if self.again is not None:
+            self.again.cancel()
+            self.again = None
 
     def connected(self) -> None:
         """Nothing is known yet of what a new connection leads to."""

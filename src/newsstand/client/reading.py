@@ -15,7 +15,7 @@ from newsstand.client.cursor import Cursor
 from newsstand.client.errors import Gone, NotThere
 from newsstand.client.notifications import Notifications
 from newsstand.client.nouns import PageLink, Result, Subscription
-from newsstand.client.pace import Pace
+from newsstand.client.pace import Pace, full_jitter
 
 logger = logging.getLogger("newsstand.client")
 WhenGone = Literal["raise", "skip"]
@@ -115,9 +115,26 @@ class Reading:
             self._notifications.follow(cursor)
             return []
         cursor.moved = False
-        cursor.told(delivery.head)
-        cursor.due = delivery.next is not None
-        return [self._result(cursor, one) for one in delivery.results if one.position > cursor.seen]
+        results = [self._result(cursor, one) for one in delivery.results if one.position > cursor.seen]
+        if results:
+            cursor.waits = None
+            cursor.rest()
+            cursor.told(delivery.head)
+            cursor.due = delivery.next is not None
+        else:
+            self._without_results(cursor, delivery.head)
+        return results
+
+    def _without_results(self, cursor: Cursor, head: int) -> None:
+        """There is nothing to read, or not yet: a broker that promises more is asked less and less often."""
+        cursor.due = False
+        cursor.told(min(head, cursor.seen))
+        if head > cursor.seen:
+            cursor.waits = cursor.waits or full_jitter(self._pace, self._rng)
+            cursor.look_after(next(cursor.waits))
+        else:
+            cursor.waits = None
+            cursor.rest()
 
     def _result(self, cursor: Cursor, one: Delivered) -> Result:
         missed, cursor.missed = cursor.missed, 0
