@@ -28,7 +28,7 @@ from newsstand.broker.members import MOST_SESSIONS, Elsewhere, Members
 from newsstand.broker.permits import permits, permits_channel
 from newsstand.broker.records import Allowed, Record, Session, SessionChange
 from newsstand.broker.store_sqlite import SqliteStore
-from newsstand.errors import BadInput, Busy
+from newsstand.errors import BadInput, BadOption, Busy
 
 KEY = "a key of this platform's, 32 bytes or more"
 PASSWORD = "correct horse"
@@ -356,6 +356,77 @@ def test_who_comes_and_goes_is_told(tmp_path: Path) -> None:
         await members.end("ann", ["s"])
         await members.only(["bob", "cleo"])
         assert list(members.records) == ["bob"]
-        assert told == [("came", "ann"), ("came", "bob"), ("caught up", "ann"), ("ended", "ann", "s"), ("went", "ann")]
+        came = [("came", "ann"), ("came", "bob"), ("caught up", "ann")]
+        assert told == [*came, ("ended", "ann", "s"), ("went", "ann")]
 
     asyncio.run(run())
+
+
+class OtherHome:
+    """A coordinator that knows a subscriber of another broker's."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.taken: list[str] = []
+
+    async def lookup(self, names: list[str], *, take: bool = True) -> dict[str, Record]:
+        assert not take
+        return {self.record.name: self.record} if self.record.name in names else {}
+
+    async def take(self, name: str) -> Record | None:
+        self.taken.append(name)
+        return self.record if name == self.record.name else None
+
+    def changed(self) -> None: ...
+
+
+def test_a_wrong_password_moves_nobody(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        home = OtherHome(Record("victim", await Passwords().hash(PASSWORD)))
+        at.members.home = home  # type: ignore[assignment]
+        with pytest.raises(BadLogin):
+            await at.members.login("victim", "a wrong password", None)
+        assert home.taken == []
+        await at.members.login("victim", PASSWORD, None)
+        assert home.taken == ["victim"]
+
+    asyncio.run(run())
+
+
+def test_a_refresh_beside_a_logout_does_not_keep_the_session(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+        pair = await at.members.login("ann", PASSWORD, None)
+        sid = next(iter(at.members.records["ann"].sessions))
+        ending = asyncio.create_task(at.members.end("ann", [sid]))
+        await asyncio.sleep(0)
+        with pytest.raises(BadToken, match="ended"):
+            await at.members.refresh(pair.refresh)
+        await ending
+        assert at.members.records["ann"].sessions == {}
+
+    asyncio.run(run())
+
+
+def test_a_refresh_token_that_a_dead_broker_gave_out_is_good(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+        pair = await at.members.login("ann", PASSWORD, None)
+        newer = await at.members.refresh(pair.refresh)
+        sid = next(iter(at.members.records["ann"].sessions))
+        older = at.members.records["ann"].sessions[sid]
+        at.members.records["ann"].sessions[sid] = Session(1, older.expires)  # what the coordinator had heard of
+        assert (await at.members.refresh(newer.refresh)).access
+        assert at.members.records["ann"].sessions[sid].generation == 3
+
+    asyncio.run(run())
+
+
+def test_a_store_is_its_owners_and_one_brokers(tmp_path: Path) -> None:
+    at = Setting(tmp_path)
+    assert [file.name for file in tmp_path.iterdir() if file.stat().st_mode & 0o077] == []
+    with pytest.raises(BadOption, match="cannot be opened"):
+        SqliteStore(at.file, tell=False)

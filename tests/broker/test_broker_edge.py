@@ -18,7 +18,7 @@ from newsstand.broker.fetches import Fetched
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
-from newsstand.broker.records import Allowed, Record, Session
+from newsstand.broker.records import Allowed, Held, Record, Session, frontend_id
 from newsstand.broker.shelf import Content, Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store_sqlite import SqliteStore
@@ -519,3 +519,54 @@ def test_subscriptions_and_positions_are_there_after_a_start(tmp_path: Path) -> 
 
     play(tmp_path, before)
     play(tmp_path, after)
+
+
+def test_who_goes_and_comes_back_is_signalled_again(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann = await at.member("ann")
+        key = await at.follows(ann, "fire")
+        at.cluster.print("fire", *"abcde")
+        at.tell("fire", 5)
+        await at.settled()
+        record = ann.record
+        await at.members.forget(["ann"])
+        await at.members.adopt([record])
+        back = await at.member("ann")
+        at.cluster.print("fire", *"fg")
+        at.tell("fire", 7)
+        await at.settled()
+        assert at.hub.signals[-1] == (at.cluster.stream("fire"), 7)
+        assert payloads(await at.edge.read(back, key, None, 10)) == list("abcdefg")
+
+    play(tmp_path, story)
+
+
+def test_now_is_where_the_cluster_stands_and_not_another_reader(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.cluster.print("fire", *"abcde")
+        stream = at.cluster.stream("fire")
+        held = Held("of_kind", ["fire"], 1)
+        await at.members.adopt([Record("ann", "hash", {}, {frontend_id("ann", "of_kind", ["fire"]): held})])
+        assert at.edge.core.head(stream) < 5
+        bob = await at.member("bob")
+        key = await at.follows(bob, "fire", "now")
+        assert at.edge.subscription(bob, key).position == 5
+
+    play(tmp_path, story)
+
+
+def test_a_subscription_made_while_its_subscriber_goes_and_comes_is_followed(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann = await at.member("ann")
+        making = asyncio.create_task(at.follows(ann, "fire"))
+        await asyncio.sleep(0)
+        await at.members.forget(["ann"])
+        await at.members.adopt([Record("ann", "hash", {"s": Session(1, 2**50)})])
+        try:
+            await making
+        except Elsewhere:
+            return
+        back = await at.member("ann")
+        assert [one.channel for one in at.edge.subscriptions(back)] == ["of_kind"]
+
+    play(tmp_path, story)
