@@ -175,8 +175,8 @@ def test_the_options_that_take_values_are_known() -> None:
         ("workload chen2003 --out new --sq 2", "sq 2.0 is outside (0, 1]"),
         ("workload chen2003 --out new --trace gazette", "Invalid value for '--trace': "),
         ("workload import trace --out mine", "mine: exists already"),
-        ("demo --out a-file", "--out a-file: is a file, not a folder"),
-        ("demo --out a-file/below", "--out a-file/below: cannot be written (Not a directory)"),
+        ("compare --out a-file", "--out a-file: is a file, not a folder"),
+        ("compare --out a-file/below", "--out a-file/below: cannot be written (Not a directory)"),
         ("reproduce chen2003 --out a-file", "--out a-file: is a file, not a folder"),
         ("reproduce chen2003 --out new --requests 0", "--requests 0 is less than 1"),
         ("publish", "Missing argument 'APP'."),
@@ -188,7 +188,7 @@ def test_the_options_that_take_values_are_known() -> None:
         ("cluster mine --port 70000", "Invalid value for '--port': "),
         ("channel list mine", "mine: has no newsstand.toml"),
         ("token --name gate --scope write", "scope 'write' is none of admin, read, "),
-        ("broker", "No such command 'broker'."),
+        ("brokers", "No such command 'brokers'."),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
