@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 import httpx
 import msgspec
@@ -13,7 +14,7 @@ import pytest
 from press import Press
 from printing import QUICK, a_client, print_numbers, take
 
-from newsstand.client import Client, Tokens
+from newsstand.client import Client, Refused, Tokens
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
@@ -112,5 +113,80 @@ def test_a_broker_that_promises_more_than_it_gives_is_not_asked_without_a_pause(
                 begun = time.monotonic()
                 assert [one.position for one in await reading] == [1, 2]
                 assert time.monotonic() - begun < 5  # long before it would look by itself
+
+    run(work())
+
+
+def test_a_broker_that_fails_to_renew_is_asked_again_by_who_iterates(press: Press, broker: str) -> None:
+    failing = [500, 507, 500]
+
+    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+        if request.url.path == "/refresh" and failing:
+            return httpx.Response(failing.pop(), json={"error": "the disk is full"})
+        return await send(request)
+
+    async def work() -> None:
+        tokens = await tokens_to_renew(broker)
+        async with between(meddle) as http, Client(broker=broker, tokens=tokens, http=http, pace=QUICK) as client:
+            subscription = await client.subscribe("of_kind", "failing")
+            print_numbers(press, "failing", 1, 1)
+            async with aclosing(client.results(subscription)) as results:
+                assert len(await take(results, 1)) == 1
+
+    run(work())
+    assert not failing
+
+
+def test_after_a_failure_one_can_iterate_again(press: Press, broker: str) -> None:
+    wrong: list[str] = []
+
+    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+        if request.url.path == "/refresh" and wrong:
+            return httpx.Response(200, text=wrong[0])
+        return await send(request)
+
+    async def work() -> None:
+        async with a_client(broker) as one:
+            subscription = await one.subscribe("of_kind", "failed")
+            tokens = msgspec.structs.replace(one.tokens, expires_at=time.time())
+        print_numbers(press, "failed", 1, 1)
+        async with between(meddle) as http:
+            client = Client(broker=broker, tokens=tokens, http=http, pace=QUICK)
+            wrong.append("<html>")
+            with pytest.raises(Refused, match="not understood"):
+                await take(client.results(subscription), 1)
+            await asyncio.sleep(0.3)  # until all of the client has failed
+            wrong.clear()
+            async with aclosing(client.results(subscription)) as results:
+                assert len(await take(results, 1)) == 1
+                print_numbers(press, "failed", 2, 2)
+                assert len(await take(results, 1, patience=5)) == 1  # told by a signal
+            await client.close()
+
+    run(work())
+
+
+def test_leaving_takes_no_longer_with_many_subscriptions(
+    press: Press, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("newsstand.client.client.FLUSH_S", 0.5)
+
+    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+        if request.url.path.endswith("/ack"):
+            await asyncio.sleep(1)
+            return httpx.Response(503, json={"error": "busy"})
+        return await send(request)
+
+    async def work() -> None:
+        slowly = replace(QUICK, ack_within_s=60)
+        async with between(meddle) as http, a_client(broker, pace=slowly, http=http) as client:
+            several = [await client.subscribe("of_kind", f"leaving-{number}") for number in range(5)]
+            for number in range(5):
+                print_numbers(press, f"leaving-{number}", 1, 2)
+            results = client.results(*several)
+            await take(results, 10)
+            begun = time.monotonic()
+            await results.aclose()
+            assert time.monotonic() - begun < 2
 
     run(work())

@@ -87,7 +87,7 @@ class Calls:
             raise Lost(f"{url} does not answer ({type(error).__name__})") from error
         if response.status_code == 421:
             raise Lost(f"{url} is the wrong broker")
-        if response.status_code in (429, 502, 503, 504):
+        if response.status_code == 429 or response.is_server_error:
             raise NotNow(reason_of(response), _retry_after(response))
         return response
 

@@ -26,7 +26,10 @@ from newsstand.model import Scalar
 
 Since = Literal["now", "earliest"] | int
 FLUSH_S = 5.0
-"""How long leaving may take to send the last acknowledgements."""
+"""How long leaving may take to send the last acknowledgements, those of all subscriptions together.
+
+Closing a client gives as long again to a renewal of its tokens that is under way.
+"""
 
 
 class Client:
@@ -256,12 +259,16 @@ class Client:
         await self._ask("POST", path, body={"position": position}, deadline_s=deadline_s)
 
     async def _flush(self, cursors: Sequence[Cursor]) -> None:
-        for cursor in cursors:
-            if cursor.done > cursor.acked:
-                # What cannot be told now comes again: at least once.
-                with suppress(ClientError):
-                    await self._acknowledge(cursor.subscription.id, cursor.done, FLUSH_S)
-                    cursor.acked = cursor.done
+        """What cannot be told in time comes again: at least once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await asyncio.gather(*(self._flush_one(one) for one in cursors if one.done > one.acked))
+
+    async def _flush_one(self, cursor: Cursor) -> None:
+        done = cursor.done
+        with suppress(ClientError):
+            await self._acknowledge(cursor.subscription.id, done, FLUSH_S)
+            cursor.acked = max(cursor.acked, done)
 
     def _subscription(self, response: httpx.Response) -> Subscription:
         return msgspec.structs.replace(decoded(response, Subscription), broker=_broker_of(response))

@@ -80,9 +80,10 @@ class Notifications:
         self._sending: asyncio.Task[None] | None = None
 
     def follow(self, cursor: Cursor) -> None:
-        """Begin to follow a subscription."""
+        """Begin to follow a subscription; what failed before is tried again."""
         self.cursors[cursor.subscription.id] = cursor
-        if self._running is None:
+        if self._running is None or self._running.done():
+            self.failure = None
             self._running = asyncio.create_task(self._run())
         elif self._url:
             self._place()
