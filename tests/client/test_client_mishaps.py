@@ -12,9 +12,9 @@ import httpx
 import msgspec
 import pytest
 from press import Press
-from printing import QUICK, a_client, print_numbers, take
+from printing import PASSWORD, QUICK, a_client, a_name, print_numbers, standing, take
 
-from newsstand.client import Client, Refused, Tokens
+from newsstand.client import Client, Misused, Refused, SyncClient, Tokens
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
@@ -190,3 +190,56 @@ def test_leaving_takes_no_longer_with_many_subscriptions(
             assert time.monotonic() - begun < 2
 
     run(work())
+
+
+def test_one_can_break_out_of_a_loop_and_begin_another_at_once(press: Press, broker: str) -> None:
+    async def work() -> None:
+        async with a_client(broker) as client:
+            subscription = await client.subscribe("of_kind", "loops")
+            print_numbers(press, "loops", 1, 4)
+            positions = []
+            async for result in client.results(subscription):
+                positions.append(result.position)
+                if result.position == 2:
+                    break
+            async for result in client.results(subscription):  # 2 was not done with
+                positions.append(result.position)
+                if result.position == 4:
+                    break
+            assert positions == [1, 2, 2, 3, 4]
+            print_numbers(press, "loops", 5, 5)
+            assert [one.position for one in await take(client.results(subscription), 2)] == [4, 5]
+            await asyncio.sleep(0.5)  # the older ones have ended by now, and left the newest alone
+            assert (await standing(client, subscription)).position == 4
+
+    run(work())
+
+
+def test_a_newer_iteration_takes_over_and_the_older_one_is_told(press: Press, broker: str) -> None:
+    async def work() -> None:
+        async with a_client(broker) as client:
+            subscription = await client.subscribe("of_kind", "newer")
+            waiting = asyncio.create_task(take(client.results(subscription), 1))
+            await asyncio.sleep(0.2)
+            async with aclosing(client.results(subscription)) as newer:
+                print_numbers(press, "newer", 1, 1)
+                assert len(await take(newer, 1)) == 1
+                with pytest.raises(Misused, match="newer"):
+                    await waiting
+                print_numbers(press, "newer", 2, 2)
+                assert len(await take(newer, 1, patience=5)) == 1  # told by a signal
+
+    run(work())
+
+
+def test_a_newer_iteration_takes_over_without_asyncio(press: Press, broker: str) -> None:
+    with SyncClient(broker=broker, name=a_name(), password=PASSWORD, register=True, pace=QUICK) as client:
+        subscription = client.subscribe("of_kind", "newer-sync")
+        print_numbers(press, "newer-sync", 1, 3)
+        older = client.results(subscription)
+        assert [next(older).position for _ in range(2)] == [1, 2]
+        for result in client.results(subscription):
+            assert result.position == 2
+            break
+        with pytest.raises(Misused, match="newer"):
+            next(older)

@@ -167,8 +167,11 @@ class Client:
         A result is acknowledged when the next one is asked for; with `acknowledge=False`, by `acknowledge()` only.
         If retention has removed results before they were read, `Gone` is raised; with `gone="skip"` the iteration
         goes on with what is left, and the next result says how many it `missed`.
+
+        An older iteration over one of the subscriptions is over: `Misused` is raised if it is asked for more.
         """
         self._check(subscriptions)
+        self._take_over({one.id for one in subscriptions})
         wake = asyncio.Event()
         cursors = [Cursor(one, max(one.position, self._done.get(one.id, 0)), wake) for one in subscriptions]
         reading = Reading(
@@ -189,10 +192,7 @@ class Client:
             async for result in reading.results():
                 yield result
         finally:
-            self._readings.discard(reading)
-            for cursor in cursors:
-                self._done[cursor.subscription.id] = cursor.done
-                self._notifications.unfollow(cursor)
+            self._leave(reading)
             if not self._closed:
                 await self._flush(cursors)
 
@@ -278,9 +278,20 @@ class Client:
             raise Misused("the client is closed")
         if not subscriptions:
             raise Misused("there are no subscriptions to iterate over")
-        for one in subscriptions:
-            if one.id in self._notifications.cursors:
-                raise Misused(f"the results of subscription {one.id} are iterated over already")
+
+    def _take_over(self, keys: set[str]) -> None:
+        """Whoever breaks out of a loop and begins another has not given the first one time to end."""
+        for reading in list(self._readings):
+            if any(cursor.subscription.id in keys for cursor in reading.cursors):
+                reading.take_over()
+                self._leave(reading)
+
+    def _leave(self, reading: Reading) -> None:
+        self._readings.discard(reading)
+        for cursor in reading.cursors:
+            key = cursor.subscription.id
+            self._done[key] = max(cursor.done, self._done.get(key, 0))
+            self._notifications.unfollow(cursor)
 
 
 class _Channels(msgspec.Struct):

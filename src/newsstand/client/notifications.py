@@ -90,8 +90,9 @@ class Notifications:
 
     def unfollow(self, cursor: Cursor) -> None:
         """Follow it no more."""
-        self.cursors.pop(cursor.subscription.id, None)
-        self._streams.pop(cursor.subscription.stream, None)
+        for followed, key in ((self.cursors, cursor.subscription.id), (self._streams, cursor.subscription.stream)):
+            if followed.get(key) is cursor:  # and not that of a newer iteration
+                del followed[key]
 
     async def close(self) -> None:
         """Close the connection for good, and let all who iterate know."""

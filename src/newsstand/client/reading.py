@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from newsstand.client.cursor import Cursor
-from newsstand.client.errors import Gone, NotThere
+from newsstand.client.errors import Gone, Misused, NotThere
 from newsstand.client.notifications import Notifications
 from newsstand.client.nouns import PageLink, Result, Subscription
 from newsstand.client.pace import Pace, full_jitter
@@ -56,7 +56,7 @@ class Reading:
         acknowledge: bool,
         gone: WhenGone,
     ) -> None:
-        self._cursors = cursors
+        self.cursors = cursors
         self._wake = wake
         self._notifications = notifications
         self._fetch = fetch
@@ -66,25 +66,36 @@ class Reading:
         self._acknowledge = acknowledge
         self._gone = gone
         self.closed = False
+        self._taken = False
+
+    def take_over(self) -> None:
+        """A newer iteration goes on: this one is over."""
+        self._taken = True
+        self._wake.set()
 
     async def results(self) -> AsyncIterator[Result]:
         """All results, for ever; those that the caller is done with are acknowledged in a moment."""
-        turns = cycle(self._cursors)
+        turns = cycle(self.cursors)
         while not self.closed:
-            if self._notifications.failure is not None:
-                raise self._notifications.failure
-            cursor = next((one for one in islice(turns, len(self._cursors)) if one.pending), None)
+            self._check()
+            cursor = next((one for one in islice(turns, len(self.cursors)) if one.pending), None)
             if cursor is None:
                 await self._wait()
                 continue
             for result in await self._next(cursor):
+                if self.closed or self._taken:
+                    break
                 cursor.seen = result.position
                 yield result
                 if self._acknowledge:
                     cursor.done = max(cursor.done, result.position)
                     self._notifications.acknowledge_soon()
-                if self.closed:
-                    return
+
+    def _check(self) -> None:
+        if self._taken:
+            raise Misused("a newer iteration has taken over a subscription of this one")
+        if self._notifications.failure is not None:
+            raise self._notifications.failure
 
     async def _wait(self) -> None:
         """Wait for a signal; without any for long, look all the same."""
@@ -93,7 +104,7 @@ class Reading:
             async with asyncio.timeout(self._pace.poll_s * self._rng.uniform(0.75, 1.25)):
                 await self._wake.wait()
         except TimeoutError:
-            for cursor in self._cursors:
+            for cursor in self.cursors:
                 cursor.due = True
 
     async def _next(self, cursor: Cursor) -> list[Result]:
@@ -110,6 +121,8 @@ class Reading:
                 raise
             # A broker died before it told of a new subscription: it is made again, from where this client is.
             again = await self._subscribe_again(cursor.subscription, cursor.seen)
+            if self._taken:
+                return []
             cursor.moved, cursor.due = False, True
             cursor.placed(again)
             self._notifications.follow(cursor)
