@@ -22,6 +22,7 @@ from standin import StandIn, serving
 
 from newsstand.client import (
     Client,
+    Misused,
     NotThere,
     Pace,
     Publisher,
@@ -183,6 +184,14 @@ def test_a_client_without_asyncio(press: Press, broker: str) -> None:
     assert not of_clients()
     with pytest.raises(Unreachable):
         SyncClient(broker="http://127.0.0.1:9", name="ana", password=PASSWORD, pace=SOON).__enter__()
+    assert not of_clients()
+
+
+def test_what_cannot_be_made_leaves_no_threads() -> None:
+    with pytest.raises(Misused):
+        SyncClient()
+    with pytest.raises(AttributeError):
+        SyncPublisher(None, "token")  # type: ignore[arg-type]
     assert not of_clients()
 
 

@@ -8,7 +8,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
 
 from newsstand.client.client import Client, Since
 from newsstand.client.nouns import Channel, Page, Receipt, Result, Subscription, Tokens
@@ -18,6 +18,7 @@ from newsstand.client.reading import WhenGone
 from newsstand.model import Scalar
 
 T = TypeVar("T")
+Inner = TypeVar("Inner", Client, Publisher)
 
 
 class Options(TypedDict, total=False):
@@ -82,26 +83,20 @@ async def _outcome(work: Awaitable[T]) -> T:
     return await work
 
 
-class SyncClient:
-    """`Client` without `async` and `await`; see there."""
+class _InThread(Generic[Inner]):
+    """A client or a publisher that lives in a thread of its own until it is closed."""
 
-    def __init__(
-        self,
-        coordinator: str | None = None,
-        name: str | None = None,
-        password: str | None = None,
-        **options: Unpack[Options],
-    ) -> None:
+    def __init__(self, make: Callable[[], Inner]) -> None:
         self._thread = _Thread()
         try:
-            self._client = self._thread.wait_for(_made(lambda: Client(coordinator, name, password, **options)))
+            self._inner: Inner = self._thread.wait_for(_made(make))
         except BaseException:
             self._thread.stop()
             raise
 
     def __enter__(self) -> Self:
         try:
-            self._thread.wait_for(self._client.__aenter__())
+            self._thread.wait_for(self._inner.__aenter__())
         except BaseException:
             self._thread.stop()
             raise
@@ -114,37 +109,50 @@ class SyncClient:
 
     def close(self) -> None:
         try:
-            self._thread.wait_for(self._client.close())
+            self._thread.wait_for(self._inner.close())
         finally:
             self._thread.stop()
 
+
+class SyncClient(_InThread[Client]):
+    """`Client` without `async` and `await`; see there."""
+
+    def __init__(
+        self,
+        coordinator: str | None = None,
+        name: str | None = None,
+        password: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(lambda: Client(coordinator, name, password, **options))
+
     @property
     def tokens(self) -> Tokens | None:
-        return self._client.tokens
+        return self._inner.tokens
 
     @property
     def connected(self) -> bool:
-        return self._client.connected
+        return self._inner.connected
 
     def logout(self) -> None:
-        self._thread.wait_for(self._client.logout())
+        self._thread.wait_for(self._inner.logout())
 
     def channels(self) -> list[Channel]:
-        return self._thread.wait_for(self._client.channels())
+        return self._thread.wait_for(self._inner.channels())
 
     def subscribe(self, channel: str, /, *values: Scalar, since: Since = "now", **named: Scalar) -> Subscription:
-        return self._thread.wait_for(self._client.subscribe(channel, *values, since=since, **named))
+        return self._thread.wait_for(self._inner.subscribe(channel, *values, since=since, **named))
 
     def subscriptions(self) -> list[Subscription]:
-        return self._thread.wait_for(self._client.subscriptions())
+        return self._thread.wait_for(self._inner.subscriptions())
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        self._thread.wait_for(self._client.unsubscribe(subscription))
+        self._thread.wait_for(self._inner.unsubscribe(subscription))
 
     def results(
         self, *subscriptions: Subscription, acknowledge: bool = True, gone: WhenGone = "raise"
     ) -> Iterator[Result]:
-        results = self._client.results(*subscriptions, acknowledge=acknowledge, gone=gone)
+        results = self._inner.results(*subscriptions, acknowledge=acknowledge, gone=gone)
         try:
             while True:
                 try:
@@ -156,7 +164,7 @@ class SyncClient:
             self._thread.wait_for(_outcome(results.aclose()))
 
     def acknowledge(self, result: Result) -> None:
-        self._thread.wait_for(self._client.acknowledge(result))
+        self._thread.wait_for(self._inner.acknowledge(result))
 
     @overload
     def page(self, page: str) -> Page: ...
@@ -164,11 +172,11 @@ class SyncClient:
     def page(self, page: str, *, etag: str) -> Page | None: ...
     def page(self, page: str, *, etag: str | None = None) -> Page | None:
         if etag is None:
-            return self._thread.wait_for(self._client.page(page))
-        return self._thread.wait_for(self._client.page(page, etag=etag))
+            return self._thread.wait_for(self._inner.page(page))
+        return self._thread.wait_for(self._inner.page(page, etag=etag))
 
 
-class SyncPublisher:
+class SyncPublisher(_InThread[Publisher]):
     """`Publisher` without `async` and `await`; see there."""
 
     def __init__(
@@ -180,24 +188,7 @@ class SyncPublisher:
         pace: Pace | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._thread = _Thread()
-        self._publisher = self._thread.wait_for(
-            _made(lambda: Publisher(cluster, token, tls=tls, pace=pace, rng=rng))
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        try:
-            self._thread.wait_for(self._publisher.close())
-        finally:
-            self._thread.stop()
+        super().__init__(lambda: Publisher(cluster, token, tls=tls, pace=pace, rng=rng))
 
     def publish(
         self,
@@ -206,4 +197,4 @@ class SyncPublisher:
         *,
         key: str | None = None,
     ) -> Receipt:
-        return self._thread.wait_for(self._publisher.publish(dataset, records, key=key))
+        return self._thread.wait_for(self._inner.publish(dataset, records, key=key))
