@@ -15,11 +15,13 @@ from newsstand.coordinator.store_sqlite import SqliteStore
 
 SECRET = "a secret of at least thirty-two characters"
 LEASE_S = 3.0
+HELD_S = 6.0
 
 
 def coordinator_over(store: SqliteStore, policy: str = "least-loaded", now: float = 0.0) -> Coordinator:
     links = [("core", "north"), ("core", "south"), ("south", "harbour")]
-    return Coordinator(store, Surroundings(Random(7), Network(links)), now, policy=policy, lease_s=LEASE_S)
+    around = Surroundings(Random(7), Network(links))
+    return Coordinator(store, around, now, policy=policy, lease_s=LEASE_S, held_s=HELD_S)
 
 
 @contextmanager

@@ -9,8 +9,10 @@ import pytest
 from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, report
 
 from newsstand.coordinator import coordinator as module
+from newsstand.coordinator import handing_over
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import NOWHERE, Acknowledged, Change, Place, SessionChanged, Subscribed
+from newsstand.coordinator.standing import Found
 from newsstand.coordinator.store import Taken
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import NoRoom, NotFound
@@ -65,7 +67,9 @@ def test_without_a_live_broker_homes_stay_until_one_registers(both: Both) -> Non
     assert store.count_homes() == {"a": 3}
     assert coordinator.homeless == 3
     assert coordinator.broker_for("s000", NOWHERE) is None
-    assert coordinator.register(broker("b"), now) == ("up", names)
+    assert coordinator.register(broker("b"), now) == ("up", []), "a has one lease to come back"
+    live(coordinator, now + LEASE_S, "b", since=now)
+    assert store.homes("b") == names
     assert coordinator.homeless == 0
 
 
@@ -82,7 +86,7 @@ def test_who_is_adopted_is_told_until_it_is_confirmed_and_in_pieces(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator, _ = both
-    monkeypatch.setattr(module, "MOST_TOLD", 2)
+    monkeypatch.setattr(handing_over, "MOST_TOLD", 2)
     coordinator.register(broker("a"), 0)
     coordinator.register(broker("b"), 0)
     names = populate(coordinator, "a", 3)
@@ -119,12 +123,13 @@ def test_a_draining_broker_gets_nobody_and_takes_nobody(both: Both) -> None:
     coordinator.drain("a")
     chosen = [coordinator.broker_for(None, NOWHERE) for _ in range(5)]
     assert {one.broker.name for one in chosen if one} == {"b"}
-    assert "s000" in coordinator.lookup("a", ["s000"], take=True)
+    assert coordinator.lookup("a", ["s000"], take=True) == Found({}, ["s000"])
     assert store.count_homes() == {"b": 1}
     assert coordinator.register(broker("a"), 1)[0] == "draining", "maintenance goes on until it is ended"
     assert coordinator.resume("a") == ("up", 0)
     coordinator.lookup("a", ["s000"], take=True)
     assert store.count_homes() == {"a": 1}
+    assert coordinator.heartbeat("a", report(adopted=["s000"]), 1).adopt == []
     assert coordinator.heartbeat("b", report(), 1).moved == ["s000"]
 
 
@@ -146,8 +151,9 @@ def test_a_broker_that_leaves_is_forgotten_and_its_subscribers_move(both: Both) 
     assert coordinator.brokers() == []
     assert (coordinator.subscribers, coordinator.homeless) == (2, 2)
     coordinator.register(broker("b"), 1)
+    live(coordinator, 1 + LEASE_S, "b", since=1)
     assert store.count_homes() == {"b": 2}
-    coordinator.register(broker("c"), 1)
+    coordinator.register(broker("c"), 1 + LEASE_S)
     assert coordinator.leave("b") == 2
     with pytest.raises(NotFound):
         coordinator.leave("b")
@@ -225,7 +231,7 @@ def test_a_move_that_the_disk_refuses_is_made_the_next_time(both: Both, monkeypa
         with pytest.raises(NoRoom):
             coordinator.leave("a")
     assert (coordinator.subscribers, coordinator.homeless) == (3, 3)
-    assert coordinator.tick(0.5) == 3
+    live(coordinator, LEASE_S, "b")
     assert store.count_homes() == {"b": 3}
     assert coordinator.homeless == 0
 
@@ -259,7 +265,7 @@ CHANGES: list[Change] = [
 ]
 
 
-def test_changes_just_before_a_move_are_not_lost_and_later_ones_are_not_mixed_in(both: Both) -> None:
+def test_changes_just_before_a_move_are_not_lost_and_positions_never_go_back(both: Both) -> None:
     coordinator, _ = both
     coordinator.register(broker("a"), 0)
     coordinator.register(broker("b"), 0)
@@ -267,8 +273,9 @@ def test_changes_just_before_a_move_are_not_lost_and_later_ones_are_not_mixed_in
     coordinator.drain("a")
     done = coordinator.change("a", CHANGES)
     assert (done.applied, done.moved) == (3, []), "nobody has read the record since"
-    record = coordinator.lookup("b", ["s000", "ghost"], take=True)
-    assert record == {
+    found = coordinator.lookup("b", ["s000", "ghost"], take=True)
+    assert found.elsewhere == []
+    assert found.records == {
         "s000": {
             "name": "s000",
             "hash": "hash",
@@ -276,10 +283,11 @@ def test_changes_just_before_a_move_are_not_lost_and_later_ones_are_not_mixed_in
             "subscriptions": {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 5}},
         }
     }
-    late: list[Change] = [Subscribed("s000", "y", "far", [], 0), Acknowledged("s000", "x", 8)]
-    done = coordinator.change("a", late)
-    assert (done.applied, done.moved) == (0, ["s000"])
-    subscriptions = coordinator.lookup("b", ["s000"], take=False)["s000"]["subscriptions"]
+    coordinator.heartbeat("b", report(adopted=["s000"]), 1)
+    done = coordinator.change("a", [Acknowledged("s000", "x", 8)])
+    assert (done.applied, done.moved) == (1, ["s000"])
+    subscriptions = coordinator.lookup("b", ["s000"], take=False).records["s000"]["subscriptions"]
     assert subscriptions == {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 8}}
     assert coordinator.change("b", [Acknowledged("s000", "x", 7)]).applied == 1
-    assert coordinator.lookup("b", ["s000"], take=False)["s000"]["subscriptions"] == subscriptions, "never back"
+    again = coordinator.lookup("b", ["s000"], take=False).records["s000"]["subscriptions"]
+    assert again == subscriptions, "never back"

@@ -124,6 +124,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     told = north.post("/brokers/south/heartbeat", json=BEAT).json()
     assert told["state"] == "up"
     assert "ana@example" in told["adopt"]
+    assert "ana@example" not in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"], "not yet"
     looked = north.post("/subscribers/lookup", json={"broker": "south", "names": ["ana@example"], "take": True})
     assert looked.json()["subscribers"]["ana@example"] == {
         "name": "ana@example",
@@ -137,10 +138,29 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     assert told["state"] == "draining"
     assert "ana@example" in told["moved"]
     ended = north.post("/brokers/north/changes", json=[{"op": "end", "name": "ana@example", "sid": "s"}]).json()
-    assert ended == {"applied": 0, "moved": ["ana@example"]}
+    assert ended == {"applied": 1, "moved": ["ana@example"]}, "a logout that was answered counts"
+    assert "ana@example" in north.post("/brokers/south/heartbeat", json=BEAT).json()["adopt"], "to catch up"
     registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
     assert "ana@example" in registered.pop("homes")
     assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up"}
+
+
+def test_looking_up_changes_nothing_and_a_broker_in_maintenance_takes_nobody(north: httpx.Client) -> None:
+    north.post("/subscribers", json={"name": "bea", "hash": "h", "broker": "north"})
+    ask = {"broker": "south", "names": ["bea", "ghost"], "take": False}
+    read = north.post("/subscribers/lookup", json=ask).json()
+    assert list(read) == ["subscribers", "elsewhere"]
+    assert (list(read["subscribers"]), read["elsewhere"]) == (["bea"], [])
+    assert "bea" in north.put("/brokers/north", json={"url": "http://127.0.0.1:9/north"}).json()["homes"]
+    north.post("/brokers/south/drain")
+    refused = north.post("/subscribers/lookup", json={**ask, "take": True}).json()
+    assert refused == {"subscribers": {}, "elsewhere": ["bea"]}
+    north.delete("/brokers/south/drain")
+    taken = north.post("/subscribers/lookup", json={**ask, "take": True}).json()
+    assert (list(taken["subscribers"]), taken["elsewhere"]) == (["bea"], [])
+    assert "bea" not in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
+    north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["bea", "never heard of"]})
+    assert "bea" in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
 
 
 def test_the_list_of_brokers_tells_how_they_are(north: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""Whatever brokers do and whenever they die: nobody is lost, nobody is in two places, nothing is told twice."""
+"""Whatever brokers do and whenever they die: nobody is lost or in two places, and nothing answered is undone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from coordinating import LEASE_S, broker, coordinator_over, report
+from coordinating import HELD_S, LEASE_S, broker, coordinator_over, report
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from newsstand.coordinator.choosing import WAYS
-from newsstand.coordinator.records import NOWHERE, Acknowledged, Move, Subscribed
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.records import (
+    NOWHERE,
+    Acknowledged,
+    Change,
+    Move,
+    Record,
+    SessionChanged,
+    SessionEnded,
+    Subscribed,
+    Unsubscribed,
+)
 from newsstand.coordinator.standing import Told
 from newsstand.coordinator.store_sqlite import SqliteStore
 
@@ -21,18 +32,50 @@ BROKERS = ("north", "south", "harbour", "hill")
 brokers = st.sampled_from(BROKERS)
 
 
-class Edge:
-    """A broker as it should be: keeps who it is told to keep, and confirms."""
+LATER = 2**40
 
-    def __init__(self) -> None:
-        self.keeps: set[str] = set()
+
+def things(record: Record) -> set[str]:
+    """The sessions and subscriptions in a record."""
+    sessions, subscriptions = record["sessions"], record["subscriptions"]
+    assert isinstance(sessions, dict)
+    assert isinstance(subscriptions, dict)
+    return {*sessions, *subscriptions} - {"x"}
+
+
+def thing(change: Change) -> str:
+    return change.sid if isinstance(change, SessionChanged | SessionEnded) else change.id
+
+
+class Edge:
+    """A broker as it should be: keeps who it is told to keep, catches up, and confirms."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keeps: dict[str, set[str]] = {}
+        """Subscribers, with their sessions and subscriptions."""
+        self.unsent: list[Change] = []
         self.adopted: list[str] = []
         self.forgot: list[str] = []
 
-    def do(self, told: Told) -> None:
-        self.keeps |= set(told.adopt)
-        self.keeps -= set(told.moved)
-        self.adopted, self.forgot = told.adopt, told.moved
+    def bring(self, coordinator: Coordinator, names: list[str]) -> list[str]:
+        found = coordinator.lookup(self.name, names, take=True).records
+        for name, record in found.items():
+            self.keeps[name] = things(record)
+            for change in self.unsent:
+                self.apply(change)
+        return sorted(found)
+
+    def apply(self, change: Change) -> None:
+        if change.name in self.keeps and isinstance(change, SessionChanged | Subscribed):
+            self.keeps[change.name].add(thing(change))
+        elif change.name in self.keeps:
+            self.keeps[change.name].discard(thing(change))
+
+    def do(self, coordinator: Coordinator, told: Told) -> None:
+        for name in told.moved:
+            self.keeps.pop(name, None)
+        self.adopted, self.forgot = self.bring(coordinator, told.adopt), told.moved
 
 
 class CountingStore(SqliteStore):
@@ -40,9 +83,9 @@ class CountingStore(SqliteStore):
 
     moves: list[Move]
 
-    def move(self, moves: list[Move], told: object, takes: bool) -> None:  # type: ignore[override]
+    def move(self, moves: list[Move], told: object, takes: bool) -> int:  # type: ignore[override]
         self.moves.extend(moves)
-        super().move(moves, told, takes)  # type: ignore[arg-type]
+        return super().move(moves, told, takes)  # type: ignore[arg-type]
 
 
 class Moves(RuleBasedStateMachine):
@@ -56,6 +99,10 @@ class Moves(RuleBasedStateMachine):
         """The brokers that are alive, whatever the coordinator thinks of them."""
         self.subscribers: set[str] = set()
         self.acked: dict[str, int] = {}
+        self.lasting: dict[str, set[str]] = {}
+        """The sessions and subscriptions that were begun and not ended, as subscribers were answered."""
+        self.begun = 0
+        self.moved_at: dict[str, float] = {}
         self.open()
 
     def open(self) -> None:
@@ -72,13 +119,19 @@ class Moves(RuleBasedStateMachine):
     def states(self) -> dict[str, str]:
         return {one.name: one.state for one in self.coordinator.brokers()}
 
+    @initialize(names=st.sets(brokers))
+    def begin(self, names: set[str]) -> None:
+        for name in sorted(names):
+            self.register(name)
+            self.subscribers_come(name, 2)
+
     @rule(name=brokers)
     def register(self, name: str) -> None:
-        edge = self.edges.setdefault(name, Edge())
+        edge = self.edges.setdefault(name, Edge(name))
         self.talks.add(name)
         _, homes = self.coordinator.register(broker(name), self.now)
-        edge.keeps = set(homes)
-        edge.adopted = edge.forgot = []
+        edge.keeps.clear()
+        edge.adopted, edge.forgot = edge.bring(self.coordinator, homes), []
 
     @rule(name=brokers)
     def fall_silent(self, name: str) -> None:
@@ -103,17 +156,21 @@ class Moves(RuleBasedStateMachine):
             subscriber = f"s{len(self.subscribers)}"
             self.coordinator.add_subscriber(subscriber, "hash", name)
             self.coordinator.change(name, [Subscribed(subscriber, "x", "near", [], 0)])
-            self.edges[name].keeps.add(subscriber)
+            self.edges[name].keeps[subscriber] = set()
             self.subscribers.add(subscriber)
             self.acked[subscriber] = 0
+            self.lasting[subscriber] = set()
 
     @precondition(lambda self: self.subscribers)
     @rule(name=brokers, data=st.data())
     def take(self, name: str, data: st.DataObject) -> None:
-        if self.states().get(name) == "up":
+        state = self.states().get(name, "dead")
+        if state != "dead":
             subscriber = data.draw(st.sampled_from(sorted(self.subscribers)))
-            assert set(self.coordinator.lookup(name, [subscriber], take=True)) == {subscriber}
-            self.edges[name].keeps.add(subscriber)
+            came = self.edges[name].bring(self.coordinator, [subscriber])
+            self.edges[name].adopted += came
+            assert (came == [subscriber]) == (self.store.homes_of([subscriber])[subscriber] == name)
+            assert came or state == "draining"
 
     @precondition(lambda self: self.subscribers)
     @rule(data=st.data())
@@ -136,6 +193,40 @@ class Moves(RuleBasedStateMachine):
             self.coordinator.change(keeping[0], [Acknowledged(subscriber, "x", position)])
             self.acked[subscriber] = max(self.acked[subscriber], position)
 
+    @precondition(lambda self: self.subscribers)
+    @rule(name=brokers, data=st.data(), session=st.booleans(), ends=st.booleans())
+    def begin_or_end(self, name: str, data: st.DataObject, session: bool, ends: bool) -> None:
+        """A broker that keeps a subscriber answers something, and will tell the coordinator later."""
+        edge = self.edges.get(name)
+        if edge is None or not edge.keeps or name not in self.talks:
+            return
+        subscriber = data.draw(st.sampled_from(sorted(edge.keeps)))
+        known = sorted(one for one in edge.keeps[subscriber] if one.startswith("s" if session else "y"))
+        change: Change
+        if ends and known:
+            which = data.draw(st.sampled_from(known))
+            change = SessionEnded(subscriber, which) if session else Unsubscribed(subscriber, which)
+            self.lasting[subscriber].discard(which)
+        else:
+            self.begun += 1
+            which = f"{'s' if session else 'y'}{self.begun}"
+            change = (
+                SessionChanged(subscriber, which, 0, LATER)
+                if session
+                else Subscribed(subscriber, which, "near", [], 0)
+            )
+            self.lasting[subscriber].add(which)
+        edge.unsent.append(change)
+        edge.apply(change)
+
+    @rule(name=brokers)
+    def send(self, name: str) -> None:
+        if name in self.states() and name in self.talks:
+            edge = self.edges[name]
+            for gone in self.coordinator.change(name, edge.unsent).moved:
+                edge.keeps.pop(gone, None)
+            edge.unsent = []
+
     @rule(steps=st.integers(1, 12))
     def time_passes(self, steps: int) -> None:
         for _ in range(steps):
@@ -147,11 +238,20 @@ class Moves(RuleBasedStateMachine):
                 told = self.coordinator.heartbeat(
                     name, report(len(edge.keeps), edge.adopted, edge.forgot), self.now
                 )
-                edge.do(told)
+                self.nobody_is_dropped_too_early(told)
+                edge.do(self.coordinator, told)
             del self.store.moves[:]
             self.coordinator.tick(self.now)
             moved = [one.name for one in self.store.moves]
             assert len(moved) == len(set(moved)), "nobody moves twice"
+            self.moved_at |= dict.fromkeys(moved, self.now)
+
+    def nobody_is_dropped_too_early(self, told: Told) -> None:
+        self.moved_at |= {one.name: self.now for one in self.store.moves}
+        homes = self.store.homes_of(told.moved)
+        for name in told.moved:
+            is_old = self.now - self.moved_at.get(name, self.now) >= HELD_S
+            assert is_old or name in self.edges[homes[name]].keeps, "nobody would follow its streams"
 
     @rule()
     def restart(self) -> None:
@@ -166,6 +266,11 @@ class Moves(RuleBasedStateMachine):
     def everything_settles(self) -> None:
         """After a while of peace everybody is kept by exactly the broker that is its home."""
         self.time_passes(12)
+        for name in BROKERS:
+            if name in self.edges and name not in self.talks:
+                self.register(name)
+            self.send(name)
+        self.time_passes(12)
         states = self.states()
         up = {name for name, state in states.items() if state == "up"}
         assert up <= self.talks
@@ -173,7 +278,8 @@ class Moves(RuleBasedStateMachine):
         if up:
             assert set(homes.values()) <= up
         for name in self.talks:
-            assert self.edges[name].keeps == {one for one, home in homes.items() if home == name}
+            own = [one for one, home in homes.items() if home == name]
+            assert self.edges[name].keeps == {one: self.lasting[one] for one in own}
             for kind in ("adopt", "moved"):
                 assert self.store.handovers(name, kind, 9) == {}
 
@@ -188,13 +294,13 @@ class Moves(RuleBasedStateMachine):
 
     @invariant()
     def no_position_is_lost(self) -> None:
-        for name, record in self.store.records(self.subscribers, "nobody").items():
+        for name, record in self.store.records(self.subscribers).items():
             subscriptions = record["subscriptions"]
             assert isinstance(subscriptions, dict)
             assert subscriptions["x"]["acked"] == self.acked[name]
 
 
-Moves.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+Moves.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None, derandomize=True)
 TestMoves = Moves.TestCase
 
 

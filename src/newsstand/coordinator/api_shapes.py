@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
-from newsstand.coordinator.coordinator import MOST_TOLD
+from newsstand.coordinator.handing_over import MOST_TOLD
 from newsstand.coordinator.records import DEFAULT_CAPACITY, KINDS, Name
 
 MOST_NAMES = MOST_TOLD
@@ -139,13 +139,14 @@ class RecordsShape(BaseModel):
     """Subscribers by name; those that do not exist are not in it."""
 
     subscribers: dict[str, dict[str, Any]]
+    elsewhere: list[str] = Field(description="subscribers that the broker asked to take, and must not keep")
 
 
 class AppliedShape(BaseModel):
     """What became of changes."""
 
     applied: int
-    moved: list[str] = Field(description="subscribers whose home is another broker by now")
+    moved: list[str] = Field(description="subscribers whose home is another broker by now: forget them")
 
 
 def body_of(*shapes: type[msgspec.Struct], array: bool = False) -> dict[str, Any]:

@@ -68,10 +68,10 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         openapi_extra=body_of(Lookup),
     )
     async def lookup(request: Request) -> Response:
-        """The records of subscribers; with `take` the broker that asks becomes their home."""
+        """The records of subscribers; with `take` the broker that asks becomes their home, unless it drains."""
         desk.admit(request, "broker")
         told = await desk.read(request, Lookup, MOST_LOOKUP_BYTES)
         found = await desk.ask(coordinator.lookup, told.broker, told.names, told.take)
-        return answer({"subscribers": found})
+        return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
 
     return router

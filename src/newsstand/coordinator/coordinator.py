@@ -1,9 +1,10 @@
 """The coordinator without sockets and clocks: registrations, leases, homes, moves and maintenance.
 
 Every subscriber has one *home*, the broker that keeps its state. A home that is not up loses its subscribers to
-those that are, by the policy, all in one transaction; while no broker is up, homes stay as they are. Leases are by
-the time that calls bring, `now`, in seconds from anywhere that only rises; everything else is in the store before
-a call returns, so a coordinator that is started again over the same store knows what it knew.
+those that are, by the policy, all in one transaction. While no broker is up, homes stay as they are, and for one
+lease after the first is up again, so that a platform that is started finds everybody where they were. Leases are
+by the time that calls bring, `now`, in seconds from anywhere that only rises; everything else is in the store
+before a call returns, so a coordinator that is started again over the same store knows what it knew.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from newsstand.coordinator.choosing import WAYS, Surroundings
-from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place, Record
-from newsstand.coordinator.standing import Chosen, Reason, Report, Standing, State, Told
-from newsstand.coordinator.store import Kind, Store
+from newsstand.coordinator.handing_over import HELD_S, HandingOver
+from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place
+from newsstand.coordinator.standing import Chosen, Found, Reason, Report, Standing, State, Told
+from newsstand.coordinator.store import Store
 from newsstand.errors import NotFound
 
 logger = logging.getLogger(__name__)
-
-MOST_TOLD = 5_000
-"""Names of each kind in the answer to one heartbeat; the rest waits for the next one."""
 
 FORGOTTEN_AFTER_S = 86_400.0
 """How long a dead broker that is nobody's home is remembered."""
@@ -39,6 +38,7 @@ class Coordinator:
         *,
         policy: str = "nearest",
         lease_s: float = 3.0,
+        held_s: float = HELD_S,
         moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
         self._store = store
@@ -49,7 +49,10 @@ class Coordinator:
         self._brokers = {one.name: Standing(one, now) for one in store.brokers()}
         self._orphans: Counter[str] = Counter()
         """Subscribers whose home is a broker that left while no other was up."""
-        self._ticked = now
+        self._ticked = self._now = now
+        self._settle_from: float | None = None
+        """When those whose home is gone may be moved: one lease after the first broker is heard of."""
+        self._handing = HandingOver(store, now, held_s)
         for home, count in store.count_homes().items():
             self._count(home, count)
 
@@ -64,19 +67,20 @@ class Coordinator:
             self._store.keep_broker(record)
         if known is None:
             known = self._brokers[broker.name] = Standing(record, now, homes=self._orphans.pop(broker.name, 0))
-        known.record, known.heard = record, now
+        known.record = record
+        self._hear(known, now)
         self._settle()
         return known.state, self._store.homes(broker.name)
 
     def heartbeat(self, name: str, report: Report, now: float) -> Told:
         """A broker is alive: what it has to do, until it confirms; NotFound if it has to register first."""
         broker = self._alive(name)
-        broker.heard = now
+        self._hear(broker, now)
         broker.connections, broker.subscribers = report.connections, report.subscribers
         broker.coming //= 2
-        self._confirm(broker, "adopt", report.adopted)
-        self._confirm(broker, "moved", report.forgot)
-        return Told(broker.state, self._tell(broker, "adopt"), self._tell(broker, "moved"))
+        self._handing.confirm(broker, "adopt", report.adopted)
+        self._handing.confirm(broker, "moved", report.forgot)
+        return Told(broker.state, self._handing.tell_adopt(broker), self._handing.tell_moved(broker))
 
     def leave(self, name: str) -> int:
         """A broker goes for good; how many subscribers were moved."""
@@ -106,6 +110,9 @@ class Coordinator:
         """
         was_away = now - self._ticked > self.lease_s / 2
         self._ticked = now
+        self._pass(now)
+        if was_away:
+            self._settle_from = None
         for broker in list(self._brokers.values()):
             if broker.record.dead:
                 if not broker.homes and now - broker.heard > FORGOTTEN_AFTER_S:
@@ -123,7 +130,7 @@ class Coordinator:
 
     @property
     def homeless(self) -> int:
-        """Subscribers whose home is not up, because no broker is."""
+        """Subscribers whose home is not up, because no broker is, or was a lease ago."""
         return self._orphans.total() + sum(one.homes for one in self._brokers.values() if one.state != "up")
 
     @property
@@ -161,36 +168,49 @@ class Coordinator:
         if self._store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
 
-    def lookup(self, broker: str, names: Collection[str], take: bool) -> dict[str, Record]:
+    def lookup(self, broker: str, names: Collection[str], take: bool) -> Found:
         """The records of subscribers, those that exist; with `take` their home becomes the broker that asks.
 
-        A broker that drains takes nobody.
+        A broker that drains takes nobody, and reads only those that are its own. Without `take` nothing changes.
         """
-        if take and self._alive(broker).state == "up":
-            homes = self._store.homes_of(names)
-            moves = [Move(name, home, broker) for name, home in homes.items() if home != broker]
-            self._move(moves, "took", takes=True)
-        else:
+        if not take:
             self._known(broker)
-        return self._store.records(names, broker)
+            return Found(self._store.records(names))
+        asking = self._alive(broker)
+        homes = self._store.homes_of(names)
+        elsewhere = [name for name, home in homes.items() if home != broker]
+        if asking.state == "up":
+            self._move([Move(name, homes[name], broker) for name in elsewhere], "took", takes=True)
+            asking.took.update(elsewhere)
+            elsewhere = []
+        own = homes.keys() - set(elsewhere)
+        self._handing.read(asking, own)
+        return Found(self._store.records(own), elsewhere)
 
     def change(self, broker: str, changes: Sequence[Change]) -> Applied:
         """Changes that a broker tells of its subscribers; see `Store.apply`."""
         self._known(broker)
-        return self._store.apply(broker, changes)
+        return self._store.apply(broker, changes, self._handing.released)
 
     # Homes
 
     def _settle(
         self, reasons: Mapping[str, Reason] | None = None, places: Mapping[str, Place] | None = None
     ) -> int:
-        """Move every subscriber whose home is not up, if any broker is; how many."""
+        """Move every subscriber whose home is not up, if any broker is and it is time; how many.
+
+        Those with a home in `reasons`, or with one that drains, do not wait: their home is not coming back.
+        """
         up = self._up()
         if not up:
+            self._settle_from = None
+            self._give_back()
             return 0
         count = 0
-        homes = [name for name, one in self._brokers.items() if one.state != "up" and one.homes]
-        for home in [*homes, *self._orphans]:
+        reasons = reasons or {}
+        for home in self._unsettled():
+            if self._may_come_back(home) and home not in reasons:
+                continue
             broker = self._brokers.get(home)
             near = (places or {}).get(home, NOWHERE) if broker is None else broker.place
             moves = []
@@ -199,15 +219,33 @@ class Coordinator:
                 chosen.coming += 1
                 moves.append(Move(name, home, chosen.name))
             reason: Reason = "draining" if broker is not None and broker.state == "draining" else "dead"
-            self._move(moves, (reasons or {}).get(home, reason))
+            self._move(moves, reasons.get(home, reason))
             count += len(moves)
         return count
+
+    def _unsettled(self) -> list[str]:
+        """Homes that are not up."""
+        homes = [name for name, one in self._brokers.items() if one.state != "up" and one.homes]
+        return [*homes, *self._orphans]
+
+    def _may_come_back(self, home: str) -> bool:
+        """Whether a home that is gone is given time yet."""
+        if home in self._brokers and self._brokers[home].state == "draining":
+            return False
+        return self._settle_from is None or self._now < self._settle_from
+
+    def _give_back(self) -> None:
+        """Nobody is up: those whom a broker got, but never read before it was gone, go back to their last home."""
+        for home in self._unsettled():
+            if home not in self._brokers or self._brokers[home].state == "dead":
+                moves = [Move(name, home, last) for name, last in self._store.unread(home).items()]
+                self._move(moves, "dead")
 
     def _move(self, moves: Sequence[Move], reason: Reason, takes: bool = False) -> None:
         if not moves:
             return
         alive = {name for name, one in self._brokers.items() if one.state != "dead"}
-        self._store.move(moves, alive, takes)
+        self._handing.began(self._store.move(moves, alive, takes), self._now)
         for home, count in Counter(move.old for move in moves).items():
             self._count(home, -count)
         for home, count in Counter(move.new for move in moves).items():
@@ -231,17 +269,17 @@ class Coordinator:
     def _place(self, asked: Place, home: Standing | None) -> Place:
         return asked if asked.known or home is None else home.place
 
-    # Handovers
+    # Time
 
-    def _tell(self, broker: Standing, kind: Kind) -> list[str]:
-        told = self._store.handovers(broker.name, kind, MOST_TOLD)
-        broker.told[kind] = told
-        return list(told)
+    def _hear(self, broker: Standing, now: float) -> None:
+        broker.heard = now
+        self._pass(now)
+        if self._settle_from is None and broker.state == "up":
+            self._settle_from = now + self.lease_s
 
-    def _confirm(self, broker: Standing, kind: Kind, names: Sequence[str]) -> None:
-        told = broker.told[kind]
-        if confirmed := {name: told[name] for name in names if name in told}:
-            self._store.confirm(broker.name, kind, confirmed)
+    def _pass(self, now: float) -> None:
+        self._now = max(self._now, now)
+        self._handing.wait(self._now)
 
     # Brokers by name
 

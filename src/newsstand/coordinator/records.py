@@ -60,7 +60,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of some changes: how many were applied, and whose were not, because their home is elsewhere."""
+    """What became of some changes: how many were applied, and who of the subscribers is at home elsewhere."""
 
     applied: int
     moved: list[str] = field(default_factory=list)

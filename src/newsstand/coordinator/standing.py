@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from newsstand.coordinator.records import BrokerRecord, Place
+from newsstand.coordinator.records import BrokerRecord, Place, Record
 from newsstand.coordinator.store import Kind
 
 State = Literal["up", "draining", "dead"]
@@ -26,7 +26,12 @@ class Standing:
     coming: int = 0
     """Those sent to it of late, who may not be among its connections yet: half of them fewer at each heartbeat."""
     told: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"adopt": {}, "moved": {}})
-    """What it has been told since the coordinator began: names with the serial numbers of their handovers."""
+    """What it has been told since the coordinator began: names with the serial numbers of their handovers.
+
+    For an adoption it is the number at the time when it read the record, or else when it was told first.
+    """
+    took: set[str] = field(default_factory=set)
+    """Those whom it took since its last heartbeat: it knows, and gets the time to confirm."""
 
     @property
     def name(self) -> str:
@@ -63,6 +68,14 @@ class Told:
     state: State
     adopt: list[str]
     moved: list[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a broker that looked subscribers up is told; `elsewhere` are those it wanted to have and cannot."""
+
+    records: Mapping[str, Record]
+    elsewhere: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

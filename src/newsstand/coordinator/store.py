@@ -3,7 +3,8 @@
 When a method that changes something returns, the change is on the disk, whole; when it raises, nothing is changed.
 Brokers are told of moves by *handovers*: for each broker the names that it has to `adopt` and those that have
 `moved` away from it, kept until the broker confirms them. Each has a serial number, so that the confirmation of an
-earlier handover of the same name confirms nothing.
+earlier handover of the same name confirms nothing. A subscriber that has moved is *held* by its old home until the
+new one has confirmed the adoption: otherwise nobody would follow its streams in between.
 """
 
 from __future__ import annotations
@@ -64,28 +65,46 @@ class Store(Protocol):
         """Add a subscriber; whether it was added now. The same one again is no harm; raise Taken for another."""
         ...
 
-    def records(self, names: Collection[str], reader: str) -> dict[str, Record]:
-        """Subscribers as brokers are told of them, those that exist; `reader` has read what it is to adopt."""
+    def records(self, names: Collection[str]) -> dict[str, Record]:
+        """Subscribers as brokers are told of them, those that exist."""
         ...
 
-    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> None:
-        """Give subscribers new homes. Old homes in `told` are told; new ones are, unless the new one `takes`."""
+    def reads(self, broker: str, names: Collection[str]) -> dict[str, int]:
+        """A broker reads records of its own; the serial numbers of those among them that it is to adopt."""
         ...
 
-    def handovers(self, broker: str, kind: Kind, most: int) -> dict[str, int]:
-        """What a broker is to be told, oldest first: names with serial numbers."""
+    def unread(self, broker: str) -> dict[str, str]:
+        """Subscribers whose home a broker is and that it never read, with the broker that kept them last."""
+        ...
+
+    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> int:
+        """Give subscribers new homes; the serial number of the handovers. Old homes in `told` are told.
+
+        New homes have to confirm; one that `takes` reads the records at once.
+        """
+        ...
+
+    def newest(self) -> int:
+        """The serial number of the newest handover."""
+        ...
+
+    def handovers(self, broker: str, kind: Kind, most: int, released: int | None = None) -> dict[str, int]:
+        """What a broker is to be told, oldest first: names with serial numbers.
+
+        With `released`, moves with a higher number than that are left out as long as they are held.
+        """
         ...
 
     def confirm(self, broker: str, kind: Kind, serials: Mapping[str, int]) -> None:
         """A broker has done what it was told; where the serial number is another one by now, it has not."""
         ...
 
-    def apply(self, broker: str, changes: Sequence[Change]) -> Applied:
-        """Apply a broker's changes to its subscribers, in order.
+    def apply(self, broker: str, changes: Sequence[Change], released: int) -> Applied:
+        """Apply a broker's changes, in order; `released` as in `handovers`.
 
-        A subscriber that has left the broker is still its own until the new home has read the record, so that
-        what happened just before the move is not lost. Acknowledgements never go back, so they are right whoever
-        tells them, and are always applied. All else is passed over.
+        A subscriber that has left the broker is still its own until the new home has read the record. After that
+        a change comes *late*: it was made and answered before the broker heard of the move, so what can be
+        applied is, and the present home is to adopt the subscriber again, to catch up.
         """
         ...
 

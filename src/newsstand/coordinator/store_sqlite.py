@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from newsstand.coordinator.changes_sql import apply_changes
 from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record
 from newsstand.coordinator.store import Kind, Taken
-from newsstand.coordinator.subscribers_sql import apply_changes, mark_read, read_homes, read_records, unread
+from newsstand.coordinator.subscribers_sql import read_handovers, read_homes, read_records
 from newsstand.errors import BadInput, BadOption, NoRoom
 
 VERSION = 1
@@ -36,15 +37,19 @@ CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT
     allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, vals TEXT NOT NULL,
     acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ended (name TEXT, sid TEXT, expires NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
+DELETE FROM ended WHERE expires < unixepoch();
 CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
     unread_since TEXT, PRIMARY KEY (broker, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_serial ON handovers (broker, kind, serial);
 PRAGMA user_version = 1;
 COMMIT;
 """
+# `ended` are sessions that were ended before they expired: whoever tells of them later is late.
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 _ADOPT = """
-INSERT INTO handovers SELECT m.new, m.name, 'adopt', :serial, coalesce(h.unread_since, m.old)
+INSERT INTO handovers
+    SELECT m.new, m.name, 'adopt', :serial, CASE WHEN :takes THEN NULL ELSE coalesce(h.unread_since, m.old) END
     FROM moving m LEFT JOIN handovers h ON h.broker = m.old AND h.name = m.name AND h.kind = 'adopt' WHERE true
 ON CONFLICT (broker, name) DO UPDATE
     SET kind = excluded.kind, serial = excluded.serial, unread_since = excluded.unread_since
@@ -53,12 +58,22 @@ _MOVED = """
 INSERT INTO handovers SELECT m.old, m.name, 'moved', :serial, NULL FROM moving m WHERE m.told
 ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.serial, unread_since = NULL
 """
-_TOOK = "DELETE FROM handovers WHERE (broker, name) IN (SELECT new, name FROM moving)"
 _NOT_TOLD = "DELETE FROM handovers WHERE (broker, name) IN (SELECT old, name FROM moving WHERE NOT told)"
 _GO = """
 UPDATE subscribers SET home = (SELECT m.new FROM moving m WHERE m.name = subscribers.name)
     WHERE name IN (SELECT name FROM moving)
 """
+_TO_TELL = """
+SELECT h.name, h.serial FROM handovers h WHERE h.broker = :broker AND h.kind = :kind
+    AND (h.kind = 'adopt' OR h.serial <= :released OR NOT EXISTS (SELECT 1 FROM subscribers t
+        JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt' WHERE t.name = h.name))
+ORDER BY h.serial LIMIT :most
+"""
+_UNREAD = """
+SELECT h.name, h.unread_since FROM handovers h JOIN subscribers t ON t.name = h.name AND t.home = h.broker
+WHERE h.broker = :broker AND h.kind = 'adopt' AND h.unread_since <> :broker
+"""
+_ALL = 2**62
 
 
 class SqliteStore:
@@ -66,6 +81,7 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._serial = 0
         self._lock = threading.RLock()
         try:
             # Hashes of passwords are in it. SQLite gives its own files beside it the same rights.
@@ -186,7 +202,7 @@ class SqliteStore:
                 (place.lat, place.lon, place.node, subscriber),
             )
 
-    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> None:
+    def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> int:
         with self._writing() as connection:
             self._serial += 1
             connection.execute("DELETE FROM moving")
@@ -194,21 +210,36 @@ class SqliteStore:
                 "INSERT INTO moving VALUES (?, ?, ?, ?)",
                 ((one.name, one.old, one.new, one.old in told) for one in moves),
             )
-            serial = {"serial": self._serial}
-            connection.execute(_TOOK) if takes else connection.execute(_ADOPT, serial)
-            connection.execute(_MOVED, serial)
+            connection.execute(_ADOPT, {"serial": self._serial, "takes": takes})
+            connection.execute(_MOVED, {"serial": self._serial})
             connection.execute(_NOT_TOLD)
             connection.execute(_GO)
+            return self._serial
 
     # Handovers
 
-    def handovers(self, broker: str, kind: Kind, most: int) -> dict[str, int]:
+    def newest(self) -> int:
+        return self._serial
+
+    def handovers(self, broker: str, kind: Kind, most: int, released: int | None = None) -> dict[str, int]:
+        asked = {"broker": broker, "kind": kind, "most": most, "released": _ALL if released is None else released}
         with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT name, serial FROM handovers WHERE broker = ? AND kind = ? ORDER BY serial LIMIT ?",
-                (broker, kind, most),
-            )
-            return dict(rows.fetchall())
+            return dict(connection.execute(_TO_TELL, asked).fetchall())
+
+    def reads(self, broker: str, names: Collection[str]) -> dict[str, int]:
+        with self._reading() as connection:
+            found = read_handovers(connection, broker, names)
+            if any(is_unread for _, is_unread in found.values()):
+                with self._writing():
+                    connection.executemany(
+                        "UPDATE handovers SET unread_since = NULL WHERE broker = ? AND name = ?",
+                        ((broker, name) for name in found),
+                    )
+        return {name: serial for name, (serial, _) in found.items()}
+
+    def unread(self, broker: str) -> dict[str, str]:
+        with self._reading() as connection:
+            return dict(connection.execute(_UNREAD, {"broker": broker}).fetchall())
 
     def confirm(self, broker: str, kind: Kind, serials: Mapping[str, int]) -> None:
         with self._writing() as connection:
@@ -230,20 +261,18 @@ class SqliteStore:
                 raise Taken(f"the name '{name}' is taken")
         return known is None
 
-    def records(self, names: Collection[str], reader: str) -> dict[str, Record]:
+    def records(self, names: Collection[str]) -> dict[str, Record]:
         with self._reading() as connection:
-            if waiting := unread(connection, names, reader):
-                with self._writing():
-                    mark_read(connection, waiting, reader)
             return read_records(connection, names)
 
     def homes_of(self, names: Collection[str]) -> dict[str, str]:
         with self._reading() as connection:
             return read_homes(connection, names)
 
-    def apply(self, broker: str, changes: Sequence[Change]) -> Applied:
+    def apply(self, broker: str, changes: Sequence[Change], released: int) -> Applied:
         with self._writing() as connection:
-            return apply_changes(connection, broker, changes)
+            self._serial += 1
+            return apply_changes(connection, broker, changes, released, self._serial)
 
     # Its life
 

@@ -1,0 +1,132 @@
+"""Brokers' changes to subscribers, in SQLite: what is applied of them, and who has to catch up afterwards.
+
+Homes' own changes are applied as they are. Those of a broker that was the home before come late, after the present
+home has read the record: they were answered to somebody, so they count, as far as nothing goes back by them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from newsstand.coordinator.records import (
+    Acknowledged,
+    Applied,
+    Change,
+    SessionChanged,
+    SessionEnded,
+    Subscribed,
+    Unsubscribed,
+)
+from newsstand.coordinator.subscribers_sql import as_json
+
+MOST_SESSIONS = 100
+"""Sessions that are kept of one subscriber, and ends of sessions: those that expire last."""
+
+_SESSION = """
+INSERT INTO sessions SELECT :name, :sid, :generation, :expires, :allow
+    WHERE NOT EXISTS (SELECT 1 FROM ended e WHERE e.name = :name AND e.sid = :sid)
+ON CONFLICT (name, sid) DO UPDATE
+    SET generation = excluded.generation, expires = excluded.expires, allow = excluded.allow
+    WHERE excluded.generation >= generation + :late
+"""
+_ENDED = "INSERT OR REPLACE INTO ended SELECT name, sid, expires FROM sessions WHERE name = :name AND sid = :sid"
+_END = "DELETE FROM sessions WHERE name = :name AND sid = :sid"
+_FEWER = """
+DELETE FROM {0} WHERE name = :name AND sid IN
+    (SELECT sid FROM {0} WHERE name = :name ORDER BY expires DESC, sid LIMIT -1 OFFSET :most)
+"""
+_SUBSCRIBE = """
+INSERT INTO subscriptions VALUES (:name, :id, :channel, :vals, :acked) ON CONFLICT (name, id) DO UPDATE
+    SET channel = excluded.channel, vals = excluded.vals, acked = max(acked, excluded.acked) WHERE NOT :late
+"""
+_UNSUBSCRIBE = "DELETE FROM subscriptions WHERE name = :name AND id = :id"
+_ACK = "UPDATE subscriptions SET acked = :position WHERE name = :name AND id = :id AND acked < :position"
+_WHOSE = """
+SELECT t.name,
+    t.home = :broker OR coalesce(a.unread_since = :broker, false),
+    a.name IS NOT NULL AND coalesce(m.serial > :released, false)
+FROM (SELECT DISTINCT value FROM json_each(:names)) asked CROSS JOIN subscribers t ON t.name = asked.value
+LEFT JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt'
+LEFT JOIN handovers m ON m.broker = :broker AND m.name = t.name AND m.kind = 'moved'
+"""
+_ADOPT_AGAIN = """
+INSERT INTO handovers SELECT t.home, t.name, 'adopt', :serial, NULL FROM subscribers t WHERE t.name = :name
+ON CONFLICT (broker, name) DO UPDATE SET kind = 'adopt', serial = excluded.serial WHERE unread_since IS NULL
+"""
+
+
+class _Whose(Enum):
+    OWN = "the broker's, or not read by anybody else yet"
+    HELD = "another broker's, which has not confirmed it"
+    LEFT = "another broker's"
+
+
+def apply_changes(
+    connection: sqlite3.Connection, broker: str, changes: Sequence[Change], released: int, serial: int
+) -> Applied:
+    """Apply a broker's changes in order; `serial` is the number of the handovers that come of it."""
+    names = dict.fromkeys(one.name for one in changes)
+    whose = _whose(connection, broker, names, released)
+    behind: set[str] = set()
+    applied = 0
+    for change in changes:
+        if (of := whose.get(change.name)) is None:
+            continue
+        is_late = of is not _Whose.OWN
+        has_effect = _apply(connection, change, is_late)
+        applied += has_effect or not is_late
+        if _puts_behind(change, is_late, has_effect):
+            behind.add(change.name)
+    _prune(connection, changes)
+    connection.executemany(_ADOPT_AGAIN, ({"name": name, "serial": serial} for name in behind))
+    return Applied(applied, [name for name in names if whose.get(name, _Whose.LEFT) is _Whose.LEFT])
+
+
+def _puts_behind(change: Change, is_late: bool, has_effect: bool) -> bool:
+    """Whether the present home does not know what became of a change.
+
+    A client tells its positions itself after a move, so a late acknowledgement is none of these. A home that
+    tells of a session that was ended elsewhere has to learn that.
+    """
+    if is_late:
+        return has_effect and not isinstance(change, Acknowledged)
+    return isinstance(change, SessionChanged) and not has_effect
+
+
+def _whose(connection: sqlite3.Connection, broker: str, names: Iterable[str], released: int) -> dict[str, _Whose]:
+    asked = {"names": as_json(list(names)), "broker": broker, "released": released}
+    return {
+        name: _Whose.OWN if is_own else _Whose.HELD if is_held else _Whose.LEFT
+        for name, is_own, is_held in connection.execute(_WHOSE, asked)
+    }
+
+
+def _apply(connection: sqlite3.Connection, change: Change, is_late: bool) -> bool:
+    """Apply one change; whether it had an effect."""
+    statement, given = _statement(change)
+    if isinstance(change, SessionEnded):
+        connection.execute(_ENDED, given)
+    return connection.execute(statement, {**given, "name": change.name, "late": is_late}).rowcount > 0
+
+
+def _statement(change: Change) -> tuple[str, dict[str, object]]:
+    match change:
+        case SessionChanged(name, sid, generation, expires, allow):
+            told = {"sid": sid, "generation": generation, "expires": expires, "allow": as_json(allow)}
+            return _SESSION, told
+        case SessionEnded(name, sid):
+            return _END, {"name": name, "sid": sid}
+        case Subscribed(name, id_, channel, values, acked):
+            return _SUBSCRIBE, {"id": id_, "channel": channel, "vals": as_json(values), "acked": acked}
+        case Unsubscribed(name, id_):
+            return _UNSUBSCRIBE, {"id": id_}
+        case Acknowledged(name, id_, position):
+            return _ACK, {"id": id_, "position": position}
+
+
+def _prune(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    for kind, table in ((SessionChanged, "sessions"), (SessionEnded, "ended")):
+        grown = {one.name for one in changes if isinstance(one, kind)}
+        connection.executemany(_FEWER.format(table), ({"name": name, "most": MOST_SESSIONS} for name in grown))
