@@ -1,0 +1,94 @@
+"""All brokers stop and start: everybody is where they were, if the brokers come back within a lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, report
+
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.records import NOWHERE
+from newsstand.coordinator.store_sqlite import SqliteStore
+
+Both = tuple[Coordinator, SqliteStore]
+EVEN = {"a": 10, "b": 10}
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Both]:
+    """Two brokers with ten subscribers each, for a while."""
+    with coordinating(tmp_path) as (coordinator, store):
+        for home in EVEN:
+            coordinator.register(broker(home), 0)
+            for number in range(10):
+                coordinator.add_subscriber(f"{home}{number}", "hash", home)
+        live(coordinator, 10, "a", "b")
+        yield coordinator, store
+
+
+def start(coordinator: Coordinator, now: float, *, gap: float) -> None:
+    """Both start, `b` somewhat later, and live for a while."""
+    coordinator.register(broker("a"), now)
+    now = live(coordinator, now + gap, "a", since=now)
+    coordinator.register(broker("b"), now)
+    live(coordinator, now + 3 * LEASE_S, "a", "b", since=now)
+
+
+def test_brokers_that_leave_one_after_the_other_have_their_own_again(both: Both) -> None:
+    coordinator, store = both
+    assert coordinator.leave("a") == 10
+    assert coordinator.leave("b") == 0
+    assert store.count_homes() == EVEN, "b never read those of a"
+    start(coordinator, 60, gap=2)
+    assert store.count_homes() == EVEN
+    assert coordinator.homeless == 0
+
+
+def test_brokers_that_die_one_after_the_other_have_their_own_again(both: Both) -> None:
+    coordinator, store = both
+    live(coordinator, 11, "b", since=10)
+    now = live(coordinator, 20, since=11)
+    assert store.count_homes() == EVEN
+    start(coordinator, now, gap=2)
+    assert store.count_homes() == EVEN
+
+
+def test_those_that_the_other_one_read_are_its_own(both: Both) -> None:
+    coordinator, store = both
+    coordinator.leave("a")
+    names = coordinator.heartbeat("b", report(), 10).adopt
+    coordinator.lookup("b", names[:5], take=True)
+    coordinator.heartbeat("b", report(adopted=names[:5]), 10)
+    coordinator.leave("b")
+    assert store.count_homes() == {"a": 5, "b": 15}
+
+
+def test_a_coordinator_that_starts_with_them_waits_for_them(both: Both) -> None:
+    _, store = both
+    again = coordinator_over(store, now=0)
+    now = live(again, LEASE_S - 0.5)
+    start(again, now, gap=2)
+    assert store.count_homes() == EVEN
+
+
+def test_a_broker_that_does_not_come_back_within_a_lease_loses_its_subscribers(both: Both) -> None:
+    coordinator, store = both
+    now = live(coordinator, 20, since=10)
+    coordinator.register(broker("a"), now)
+    live(coordinator, now + LEASE_S - 0.5, "a", since=now)
+    assert store.count_homes() == EVEN
+    live(coordinator, now + LEASE_S, "a", since=now + LEASE_S - 0.5)
+    assert store.count_homes() == {"a": 20}
+
+
+def test_whoever_asks_does_not_wait(both: Both) -> None:
+    coordinator, store = both
+    now = live(coordinator, 20, since=10)
+    coordinator.register(broker("a"), now)
+    chosen = coordinator.broker_for("b3", NOWHERE)
+    assert chosen is not None
+    assert (chosen.broker.name, chosen.sticky) == ("a", False)
+    coordinator.lookup("a", ["b4"], take=True)
+    assert store.count_homes() == {"a": 12, "b": 8}
