@@ -378,6 +378,7 @@ class OtherHome:
         return self.record if name == self.record.name else None
 
     def changed(self) -> None: ...
+    def came(self, name: str) -> None: ...
 
 
 def test_a_wrong_password_moves_nobody(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class _Beat(msgspec.Struct):
 
 class _Found(msgspec.Struct):
     subscribers: dict[str, Record]
+    elsewhere: list[str] = []
 
 
 class _Left(msgspec.Struct):
@@ -136,14 +137,23 @@ class Home:
 
     async def lookup(self, names: Sequence[str], *, take: bool = True) -> dict[str, Record]:
         """What is known of subscribers that exist; with `take` they are at home here from now on."""
-        found: dict[str, Record] = {}
+        return (await self._lookup(names, take)).subscribers
+
+    async def _lookup(self, names: Sequence[str], take: bool) -> _Found:
+        found = _Found({})
         for first in range(0, len(names), AT_ONCE):
             body = {"broker": self._broker, "names": names[first : first + AT_ONCE], "take": take}
             response = await self._ask("POST", "/subscribers/lookup", body, timeout=30)
             if not response.is_success:
                 raise NoCoordinator(f"the coordinator answers {response.status_code}")
-            found |= msgspec.json.decode(response.content, type=_Found).subscribers
+            some = msgspec.json.decode(response.content, type=_Found)
+            found.subscribers |= some.subscribers
+            found.elsewhere += some.elsewhere
         return found
+
+    def came(self, name: str) -> None:
+        """A subscriber who was taken is at home here now; the coordinator hears of it with the next heartbeat."""
+        self._taken.append(name)
 
     async def run(self) -> None:
         """Register, and say again and again that the broker lives, until cancelled."""
@@ -251,16 +261,21 @@ class Home:
     async def _take(self) -> None:
         asked, self._asked = self._asked, {}
         try:
-            found = await self.lookup(list(asked))
+            found = await self._lookup(list(asked), take=True)
         except Exception as error:  # whoever waits has to be told
             fault = error if isinstance(error, NewsstandError) else NoCoordinator("it was not understood")
             for waiting in asked.values():
                 waiting.set_exception(fault)
                 waiting.exception()
             return
-        self._taken += found
         for name, waiting in asked.items():
-            waiting.set_result(found.get(name))
+            if name in found.elsewhere:
+                waiting.set_exception(
+                    NoCoordinator("this broker takes nobody now; ask the coordinator for another")
+                )
+                waiting.exception()
+            else:
+                waiting.set_result(found.subscribers.get(name))
 
     async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> httpx.Response:
         content = None if body is None else msgspec.json.encode(body)

@@ -192,6 +192,7 @@ class Members:
         record = self.records.get(name)
         if record is None and self.home is not None and (found := await self.home.take(name)) is not None:
             await self.adopt([found])
+            self.home.came(name)
             record = self.records.get(name)
         return record
 

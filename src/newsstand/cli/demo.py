@@ -36,7 +36,7 @@ def demo(
     ] = 100_000,
     speed: Annotated[
         float, typer.Option("--speed", min=0.1, max=100, help="How fast time passes in the city.")
-    ] = 2.0,
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Another seed, another city.")] = 2018,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="The page's port; 0 for a free one.")

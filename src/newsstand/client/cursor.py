@@ -73,9 +73,10 @@ class Cursor:
             self.again.cancel()
             self.again = None
 
-    def connected(self) -> None:
-        """Nothing is known yet of what a new connection leads to."""
-        self.head = 0
+    def connected(self, broker: str) -> None:
+        """Of what a connection to another broker leads to, nothing is known yet."""
+        if broker != self.subscription.broker:
+            self.head = 0
         self.sent = self.acked
 
     def placed(self, subscription: Subscription) -> None:

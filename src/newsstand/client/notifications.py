@@ -161,7 +161,7 @@ class Notifications:
     def _connected(self, socket: ClientConnection, url: str) -> None:
         self._socket, self._url = socket, url
         for cursor in self.cursors.values():
-            cursor.connected()
+            cursor.connected(url)
 
     def _disconnected(self) -> None:
         self._socket, self._url, self.connected = None, "", False

@@ -20,10 +20,10 @@ from newsstand.scenarios.emergencies.publishers import Publishers
 from newsstand.scenarios.emergencies.state import Platform, State
 from newsstand.scenarios.emergencies.tally import Tally
 
-EACH = 4.0
+EACH = 3.0
 """Subscriptions that a person has, on average."""
 
-ARRIVALS_S = 8.0
+ARRIVALS_S = 15.0
 """In how many seconds people come online for the first time."""
 
 AT_ONCE = 16
@@ -40,7 +40,7 @@ class Cast:
     subscribers: int = 300
     duration_s: float | None = 60.0
     """For ever if None."""
-    speed: float = 2.0
+    speed: float = 1.0
     """How fast time passes in the city."""
     reports_per_s: float = 1.0
     seed: int = 2018

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import httpx
+import msgspec
 
 from newsstand.client import Client, ClientError, Result, Subscription, Tokens
 from newsstand.scenarios.emergencies.city import Wanted
@@ -36,6 +37,7 @@ class Person:
     lon: float
     online: bool = False
     tokens: Tokens | None = None
+    subscriptions: list[Subscription] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)
     """Where each subscription began."""
     seen: dict[str, int] = field(default_factory=dict)
@@ -89,13 +91,17 @@ class Person:
         self.tokens = tokens
 
     async def _subscriptions(self, client: Client) -> list[Subscription]:
-        if len(self.begun) == len(self.wanted):
-            return await client.subscriptions()
+        if len(self.subscriptions) == len(self.wanted):
+            return [
+                msgspec.structs.replace(one, position=max(one.position, self.seen.get(one.id, 0)))
+                for one in self.subscriptions
+            ]
         found = []
         for channel, values in self.wanted:
             one = await client.subscribe(channel, **values)  # type: ignore[arg-type]  # none is called `since`
             self.begun.setdefault(one.id, one.position)
             found.append(one)
+        self.subscriptions = found
         return found
 
     async def _read(self, client: Client, subscriptions: list[Subscription], over: asyncio.Event) -> None:
