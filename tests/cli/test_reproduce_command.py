@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 COMMAND = "reproduce chen2003 --out reproduced --quick --requests 2000 --proxies 4"
 

@@ -189,6 +189,7 @@ def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: 
             assert [one["streams"][0]["position"] for one in back.told] == [1, 2, 3, 4]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path: Path) -> None:
     with receiving() as receiver, running(app, tmp_path / "data") as cluster:
         streams, receiver.secret = subscribed(cluster, receiver.url)
@@ -252,6 +253,7 @@ def mounted(folder: Path, size: str) -> bool:
     return os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_harms_nothing_that_was_accepted(app: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     if not mounted(small, "24m"):

@@ -67,7 +67,7 @@ def told(log: Trace) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("count", [*(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2)), 7])
 def test_a_log_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path, count: int) -> None:
     path = written(tmp_path, MIXED)
     with blocks(spark, path, count):

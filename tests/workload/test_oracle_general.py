@@ -30,7 +30,7 @@ PUBLICATIONS = [(-2, 9.0, 2**32 - 1), (7, 5.0, 40), (8, 3.0, 1)]
 REQUESTS = [(5.0, 0, 7, 0, 0), (3.0, 0, 8, 0, 1), (5.0, 0, 7, 0, 2), (9.0, 0, -2, 0, 3), (9.0, 0, 8, 0, 4)]
 
 
-@pytest.mark.parametrize("tasks", [1, 2, 5])
+@pytest.mark.parametrize("tasks", [*(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2)), 5])
 def test_a_trace_in_any_number_of_tasks(spark: SparkSession, tmp_path: Path, tasks: int) -> None:
     path = tmp_path / "small.oracleGeneral"
     path.write_bytes(BYTES)
