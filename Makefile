@@ -15,7 +15,7 @@ compare: $(READY)  ## a week of news, replayed under every policy: a table, a fi
 	@$(BIN)/newsstand compare --out compare-out
 
 test: $(READY)  ## the tests, in under ten minutes on two cores
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: $(READY)  ## also the tests that take minutes
 	@$(BIN)/python -m pytest -m ''
