@@ -85,7 +85,7 @@ def lru(tail: Tail) -> float:
 
 @result_policy("lsc")
 def lsc(tail: Tail) -> float:
-    """LSC: fewest waiting subscribers (Table I; the text's "cost depends on size")."""
+    """LSC: fewest waiting subscribers (Table I)."""
     return tail.waiting
 
 
