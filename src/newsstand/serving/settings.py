@@ -33,6 +33,10 @@ def read_settings(
             raise BadOption(f"{place}: {error}") from None
         if isinstance(path := given[name], Path) and file is not None and place.startswith(f"{file}:"):
             given[name] = file.parent / path
+    missing = [one.name for one in msgspec.structs.fields(shape) if one.required and one.name not in given]
+    if missing:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise BadOption(f"{table}: missing {names}; give them as options, in --config or in the environment")
     try:
         return msgspec.convert(given, shape, dec_hook=_path)
     except msgspec.ValidationError as error:
