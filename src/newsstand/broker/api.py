@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 
 from fastapi import FastAPI
-from fastapi.params import Depends
-from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
@@ -21,6 +18,7 @@ from newsstand.broker.members import Member
 from newsstand.broker.socket_frames import BROKEN, NO_TOKEN, Dismissed
 from newsstand.broker.socket_talk import Admitted, serve_socket
 from newsstand.errors import NewsstandError
+from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
 from newsstand.serving.refusals import answer_errors
 from newsstand.serving.request_log import RequestLog
@@ -35,22 +33,14 @@ class Guest(Admitted):
 
 def create_app(desk: Desk, api: FastAPI) -> ASGIApp:
     """The API as it is served: logged, and with a quick lane past the framework."""
-    return RequestLog(QuickLane(api, quick_calls(desk), refused), desk.edge.metrics, quiet=True)
+    return RequestLog(QuickLane(api, quick_calls(desk), refused), desk.edge.metrics.requests, quiet=True)
 
 
 def create_api(desk: Desk) -> FastAPI:
     """The API of a broker, with its description."""
-    api = FastAPI(
-        title="Newsstand broker",
-        summary="Subscriptions, results and pages for subscribers.",
-        version=metadata.version("newsstand"),
-        docs_url=None,  # these pages would load scripts from other hosts
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    bearer = Depends(HTTPBearer(auto_error=False))  # for the description only: routes ask for tokens themselves
+    api = new_api("Newsstand broker", "Subscriptions, results and pages for subscribers.")
     for routes in (subscription_routes, page_routes, account_routes, operator_routes):
-        api.include_router(routes(desk), dependencies=[bearer])
+        api.include_router(routes(desk), dependencies=[BEARER])
     api.include_router(cluster_routes(desk))
     api.include_router(health_routes(desk))
     _add_notifications(api, desk)

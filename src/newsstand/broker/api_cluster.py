@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from newsstand.broker.api_shapes import PolicyShape
 from newsstand.broker.desk import TOLD_BODY, Desk
-from newsstand.broker.metrics import CONTENT_TYPE
 from newsstand.broker.stats import stats_of
 from newsstand.caching import RESULT_POLICIES
 from newsstand.serving.refusals import BODY, TOKEN, answer, json_body, problems, unauthorized
+from newsstand.serving.request_counts import CONTENT_TYPE
 from newsstand.signing import HEADER, BadSignature
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from newsstand.serving.request_counts import RequestCounts
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 
 
 class Latest:
@@ -57,14 +57,7 @@ class Metrics:
         self._webhooks = Counter(
             "newsstand_broker_webhooks", "Notifications of the cluster.", ["outcome"], registry=registry
         )
-        self._requests = Histogram(
-            "newsstand_http_request_seconds",
-            "Requests by route.",
-            ["method", "route", "status"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._counters: dict[tuple[str, str | None, int], Histogram] = {}
+        self.requests = RequestCounts(registry, _SECONDS)
         self.removed = {"dropped": 0, "consumed": 0, "abandoned": 0}
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
@@ -94,16 +87,6 @@ class Metrics:
     def webhook(self, outcome: str) -> None:
         """A notification of the cluster was taken, was seen before, or was refused."""
         self._webhooks.labels(outcome).inc()
-
-    def requested(self, method: str, route: str | None, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the template of its path, None if no route fits."""
-        counter = self._counters.get((method, route, status))
-        if counter is None:
-            known = method if method in _METHODS else "other"
-            counter = self._requests.labels(known, route or "none", str(status))
-            if known == method:
-                self._counters[method, route, status] = counter
-        counter.observe(seconds)
 
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""

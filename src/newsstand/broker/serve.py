@@ -8,7 +8,6 @@ import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from pathlib import Path
 
 import httpx
 import uvicorn
@@ -33,7 +32,7 @@ from newsstand.broker.webhook import Webhook
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadOption, NewsstandError, NotFound
 from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
-from newsstand.serving.settings import secret_of
+from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
 
 logger = logging.getLogger(__name__)
@@ -301,14 +300,4 @@ def _token(settings: BrokerSettings) -> str:
         return settings.token.strip()
     if settings.token_file is None:
         raise BadOption("a broker needs a token of its cluster: --token-file FILE")
-    return _first_word(settings.token_file)
-
-
-def _first_word(file: Path) -> str:
-    try:
-        words = file.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"{file}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
-    if len(words) != 1:
-        raise BadOption(f"{file}: must hold one token and nothing else")
-    return words[0]
+    return token_in(settings.token_file)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from fastapi import FastAPI, Request, Response
-from fastapi.params import Depends
-from fastapi.security import HTTPBearer
 
 from newsstand.cluster.api_brokers import broker_routes, subscription_routes
 from newsstand.cluster.api_definitions import channel_routes, dataset_routes
@@ -14,24 +10,17 @@ from newsstand.cluster.api_desk import Desk, refusal_of
 from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
 from newsstand.cluster.app_folder import ClusterOptions
 from newsstand.cluster.facade import Cluster
-from newsstand.cluster.metrics import CONTENT_TYPE
 from newsstand.cluster.tokens import Tokens
+from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.refusals import TOKEN, answer, answer_errors, problems
+from newsstand.serving.request_counts import CONTENT_TYPE
 from newsstand.serving.request_log import RequestLog
 
 
 def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> FastAPI:
     """The API of a cluster, to be served by uvicorn."""
     desk = Desk(cluster, tokens, options)
-    api = FastAPI(
-        title="Newsstand data cluster",
-        summary="Datasets, channels, brokers' subscriptions, results and pages.",
-        version=metadata.version("newsstand"),
-        docs_url=None,  # these pages would load scripts from other hosts
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    bearer = Depends(HTTPBearer(auto_error=False))  # for the description only: routes ask for tokens themselves
+    api = new_api("Newsstand data cluster", "Datasets, channels, brokers' subscriptions, results and pages.")
     for routes in (
         publish_routes,
         dataset_routes,
@@ -41,10 +30,10 @@ def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> Fas
         result_routes,
         page_routes,
     ):
-        api.include_router(routes(desk), dependencies=[bearer])
+        api.include_router(routes(desk), dependencies=[BEARER])
     _add_health(api, desk)
     answer_errors(api, refusal_of)
-    api.add_middleware(RequestLog, metrics=cluster.metrics)
+    api.add_middleware(RequestLog, metrics=cluster.metrics.requests)
     return api
 
 

@@ -14,7 +14,6 @@ All mistakes are found in one pass; each is one line that names the file and the
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -29,6 +28,7 @@ from newsstand.cluster.units import byte_count, duration_s, whole_number
 from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
 from newsstand.serving.process import Tls
+from newsstand.serving.settings import read_toml
 
 FILE = "newsstand.toml"
 TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers")
@@ -127,11 +127,9 @@ def read_app(folder: Path, environment: Mapping[str, str] | None = None) -> App:
     if not path.is_file():
         raise BadApp(f"{folder}: has no {FILE}")
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadApp(f"{path}: is not TOML: {error}") from error
-    except OSError as error:
-        raise BadApp(f"{path}: cannot be read ({error.strerror})") from error
+        document = read_toml(path)
+    except BadInput as error:
+        raise BadApp(str(error)) from error
     return _Reading(path, environment or {}).app(document)
 
 

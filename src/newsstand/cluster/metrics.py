@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from newsstand.serving.request_counts import RequestCounts
+
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 
 
 class Metrics:
@@ -53,13 +53,7 @@ class Metrics:
             "newsstand_deliveries_pending", "Entries of a broker's outbox.", ["broker"], registry=registry
         )
         self._away = Gauge("newsstand_broker_away", "1 if a broker is away.", ["broker"], registry=registry)
-        self._requests = Histogram(
-            "newsstand_http_request_seconds",
-            "Requests by route.",
-            ["method", "route", "status"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self.requests = RequestCounts(registry, _SECONDS)
 
     def published(self, dataset: str, accepted: int, refused: int) -> None:
         """A publish call to a dataset of the catalog was answered."""
@@ -88,11 +82,6 @@ class Metrics:
         """Where a broker stands."""
         self._pending.labels(broker).set(pending)
         self._away.labels(broker).set(away)
-
-    def requested(self, method: str, route: str | None, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the template of its path, None if no route fits."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route or "none", str(status)).observe(seconds)
 
     def forget_dataset(self, dataset: str) -> None:
         """A dataset was dropped."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from newsstand.errors import BadApp, BadOption
+from newsstand.serving.settings import token_in
 
 if TYPE_CHECKING:
     from newsstand.cluster.app_folder import App
@@ -112,7 +113,7 @@ def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
             os.link(unfinished, path)  # unlike a rename it never replaces a token that is in use
             return token, True
         except FileExistsError:
-            return Token("admin", digest_of(_first_line(path)), frozenset(["admin"])), False
+            return Token("admin", digest_of(token_in(path)), frozenset(["admin"])), False
         finally:
             unfinished.unlink()
     except OSError as error:
@@ -158,20 +159,10 @@ def admin_token_path(data: Path) -> Path:
 def find_token(data: Path | None, token_file: Path | None, environment: str | None) -> str:
     """A command's token: of `--token-file`, of NEWSSTAND_TOKEN, or the cluster's own on this machine."""
     if token_file is not None:
-        return _first_line(token_file, "--token-file ")
+        return token_in(token_file, "--token-file ")
     if environment:
         return environment.strip()
     if data is not None and admin_token_path(data).exists():
-        return _first_line(admin_token_path(data))
+        return token_in(admin_token_path(data))
     where = f", and there is no {admin_token_path(data)}" if data is not None else ""
     raise BadOption(f"no token: pass --token-file FILE or set NEWSSTAND_TOKEN{where}")
-
-
-def _first_line(path: Path, place: str = "") -> str:
-    try:
-        lines = path.read_text(encoding="utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"{place}{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
-    if len(lines) != 1:
-        raise BadOption(f"{place}{path}: must hold one token and nothing else")
-    return lines[0]

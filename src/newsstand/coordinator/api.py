@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from importlib import metadata
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
-from fastapi.params import Depends
-from fastapi.security import HTTPBearer
 
 from newsstand.coordinator.api_brokers import broker_routes
 from newsstand.coordinator.api_subscribers import subscriber_routes
 from newsstand.coordinator.desk import Desk
-from newsstand.coordinator.metrics import CONTENT_TYPE
 from newsstand.coordinator.store import Taken
 from newsstand.errors import NewsstandError
+from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.refusals import TOKEN, Refused, answer, answer_errors, problems, refusal_of
+from newsstand.serving.request_counts import CONTENT_TYPE
 from newsstand.serving.request_log import RequestLog
 
 logger = logging.getLogger(__name__)
@@ -38,21 +36,13 @@ def create_api(desk: Desk) -> FastAPI:
             with contextlib.suppress(asyncio.CancelledError):
                 await noticing
 
-    api = FastAPI(
-        title="Newsstand coordinator",
-        summary="Brokers, subscribers, and which of them belong together.",
-        version=metadata.version("newsstand"),
-        docs_url=None,  # these pages would load scripts from other hosts
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-    )
-    bearer = Depends(HTTPBearer(auto_error=False))  # for the description only: routes ask for tokens themselves
+    api = new_api("Newsstand coordinator", "Brokers, subscribers, and which of them belong together.")
+    api.router.lifespan_context = lifespan
     for routes in (broker_routes, subscriber_routes):
-        api.include_router(routes(desk), dependencies=[bearer])
+        api.include_router(routes(desk), dependencies=[BEARER])
     _add_health(api, desk)
     answer_errors(api, _refusal_of)
-    api.add_middleware(RequestLog, metrics=desk.metrics)
+    api.add_middleware(RequestLog, metrics=desk.metrics.requests)
     return api
 
 

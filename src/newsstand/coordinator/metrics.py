@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.standing import Reason
+from newsstand.serving.request_counts import RequestCounts
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 _STATES = ("up", "draining", "dead")
 _REASONS: tuple[Reason, ...] = ("dead", "draining", "left", "took", "asked")
 
@@ -34,22 +33,11 @@ class Metrics:
         )
         for reason in _REASONS:
             self._moves.labels(reason)
-        self._requests = Histogram(
-            "newsstand_http_request_seconds",
-            "Requests by route.",
-            ["method", "route", "status"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self.requests = RequestCounts(registry, _SECONDS)
 
     def moved(self, reason: Reason, count: int) -> None:
         """Subscribers got a new home."""
         self._moves.labels(reason).inc(count)
-
-    def requested(self, method: str, route: str | None, status: int, seconds: float) -> None:
-        """A request was answered; `route` is the template of its path, None if no route fits."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route or "none", str(status)).observe(seconds)
 
     def text(self, coordinator: Coordinator) -> bytes:
         """All metrics, as Prometheus reads them."""

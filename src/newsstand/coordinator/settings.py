@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import math
 import ssl
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,9 +22,9 @@ from pathlib import Path
 from newsstand.coordinator.choosing import WAYS
 from newsstand.errors import BadInput, BadOption
 from newsstand.serving.process import Tls
+from newsstand.serving.settings import SHORTEST_SECRET, read_toml
 
 PREFIX = "NEWSSTAND_COORDINATOR_"
-SHORTEST_SECRET = 32
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,7 @@ def _given(
 
 
 def _table(file: Path) -> Mapping[str, object]:
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: is not TOML: {error}") from error
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({error.strerror})") from error
+    document = read_toml(file)
     for name in document:
         if name != "coordinator":
             raise BadInput(f"{file}: {name}: is not known; everything belongs into the table [coordinator]")

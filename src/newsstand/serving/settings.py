@@ -51,6 +51,27 @@ def read_value(value: object, kind: object) -> object:
         raise BadOption(str(error)) from None
 
 
+def token_in(file: Path, place: str = "") -> str:
+    """The token that a file holds, and nothing else; `place` stands before its name in a mistake."""
+    try:
+        words = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{place}{file}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    if len(words) != 1:
+        raise BadOption(f"{place}{file}: must hold one token and nothing else")
+    return words[0]
+
+
+def read_toml(file: Path) -> dict[str, object]:
+    """A TOML document; raise BadInput."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file}: is not TOML: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read ({error.strerror})") from error
+
+
 def secret_of(secret: str | None, file: Path | None) -> str | None:
     """A platform's secret, given as it is or in a file; None if it is not given."""
     if secret is None and file is not None:
@@ -85,13 +106,7 @@ def _given(
 
 
 def _table(file: Path, table: str) -> Mapping[str, object]:
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: is not TOML: {error}") from error
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read ({error.strerror})") from error
-    found = document.get(table)
+    found = read_toml(file).get(table)
     if not isinstance(found, dict):
         raise BadInput(f"{file}: there is no table [{table}]")
     return found
