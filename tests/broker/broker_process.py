@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -86,6 +88,17 @@ def start_broker(folder: Path, cluster: str, name: str = "edge", port: int = 0, 
     env = {"NEWSSTAND_BROKER_SECRET": SECRET, "NEWSSTAND_BROKER_TOKEN": ADMIN}
     command = ("broker", "--name", name, "--cluster", cluster, "--data", folder, "--port", port)
     return Process(NEWSSTAND, *command, *more, env=env)
+
+
+@contextmanager
+def running_broker(folder: Path, cluster: str) -> Iterator[str]:
+    """A broker that is ready, for the length of a `with` block; gives its address."""
+    broker = start_broker(folder, cluster)
+    try:
+        wait_ready(broker.url)
+        yield broker.url
+    finally:
+        broker.stop()
 
 
 def wait_ready(url: str, patience: float = 30) -> None:

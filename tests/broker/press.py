@@ -84,6 +84,8 @@ class Press(Subscribers):
     """All of a data cluster that brokers see; `print` stands for publishing and matching."""
 
     def __init__(self, folder: Path) -> None:
+        self.url = ""
+        """Where it is served, while it is."""
         folder.mkdir(parents=True, exist_ok=True)
         app_file = folder / "newsstand.toml"
         if not app_file.exists():
@@ -186,8 +188,9 @@ class Press(Subscribers):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
         self.notifier.start()
+        self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         try:
-            yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+            yield self.url
         finally:
             self.notifier.stop()
             server.should_exit = True

@@ -22,7 +22,7 @@ def run(work) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_a_broker_that_restarts_is_found_again(press: Press, tmp_path: Path) -> None:
-    begun = start_broker(tmp_path, press.url)  # type: ignore[attr-defined]
+    begun = start_broker(tmp_path, press.url)
     wait_ready(begun.url)
     port = int(begun.url.rpartition(":")[2])
     again: list[Process] = []

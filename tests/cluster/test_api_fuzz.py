@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from fuzzing import MODES, described, try_all
 from standin import StandIn, serving
 
 from newsstand.cluster.tokens import new_token
@@ -22,14 +14,6 @@ from newsstand.cluster.tokens import new_token
 TEXT, TOKEN = new_token("all", ["admin"], bytes(32))
 EXAMPLES = 8
 """Requests of each operation and mode."""
-
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-]
 
 
 @pytest.fixture(scope="module")
@@ -47,43 +31,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseS
         "page": page.id,
     }
     with serving(cluster, {"all": TOKEN}) as url:
-        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-
-        @schema.hook
-        def map_path_parameters(
-            _: schemathesis.HookContext, drawn: dict[str, object] | None
-        ) -> dict[str, object] | None:
-            """Half of the requests are for what exists."""
-            if drawn is None or zlib.crc32(repr(drawn).encode()) % 2:
-                return drawn
-            return {name: known.get(name, value) for name, value in drawn.items()}
-
-        yield schema
+        yield described(url, known.get)
 
 
-@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+@pytest.mark.parametrize("mode", MODES)
 def test_every_answer_is_one_that_the_description_tells(
     api: schemathesis.BaseSchema, mode: schemathesis.GenerationMode
 ) -> None:
     """With requests as the description wants them, and with others."""
-    tried = []
-    for found in api.get_all_operations():
-        operation = found.ok()
-        if mode.is_negative and not (operation.body or list(operation.iter_parameters())):
-            continue
-
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(case=operation.as_strategy(generation_mode=mode))
-        def ask(case: schemathesis.Case) -> None:
-            tried.append(f"{case.operation.method} {case.operation.path}")
-            case.call_and_validate(headers={"Authorization": f"Bearer {TEXT}"}, checks=CHECKS)
-
-        ask()
-    assert len(set(tried)) > 15
-    assert api["/readyz"]["GET"].Case().call().status_code == 200, "it is well afterwards"
+    try_all(api, mode, lambda _: {"Authorization": f"Bearer {TEXT}"}, examples=EXAMPLES, more_than=15)
