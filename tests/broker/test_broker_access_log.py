@@ -115,7 +115,7 @@ def test_a_disk_that_refuses_costs_rows_and_nothing_else(tmp_path: Path, caplog:
 
 
 def test_a_live_broker_logs_what_its_subscribers_do(press: Press, tmp_path: Path) -> None:
-    broker = start_broker(tmp_path, press.url, "logged")  # type: ignore[attr-defined]
+    broker = start_broker(tmp_path, press.url, "logged")
     try:
         wait_ready(broker.url)
         ann = login(broker.url, "ann")

@@ -38,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(press: Press, data: Path) -> Iterator[str]:
     config = data / "broker.toml"
     config.write_text(f"[broker]\nlargest_page = {LARGEST_PAGE}\n")
-    broker = start_broker(data, press.url, "edge", 0, "--config", config)  # type: ignore[attr-defined]
+    broker = start_broker(data, press.url, "edge", 0, "--config", config)
     try:
         wait_ready(broker.url)
         yield broker.url

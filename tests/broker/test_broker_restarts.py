@@ -44,8 +44,8 @@ def read_patiently(client: httpx.Client, subscription: dict[str, object], **quer
     raise AssertionError("it does not resume")
 
 
-def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press, folder: Path) -> None:
-    broker = start_broker(folder / "broker", press.url, "killed")  # type: ignore[attr-defined]
+def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press, tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "broker", press.url, "killed")
     try:
         wait_ready(broker.url)
         with closing(login(broker.url, "ann")) as ann, closing(login(broker.url, "bob")) as bob:
@@ -59,7 +59,7 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press,
             port = port_of(broker)
             broker.kill()
             printed(press, "e")
-            broker = start_broker(folder / "broker", press.url, "killed", port)  # type: ignore[attr-defined]
+            broker = start_broker(tmp_path / "broker", press.url, "killed", port)
             wait_ready(broker.url)
             # The same tokens, the same position, and what was printed meanwhile.
             until_head(ann, subscription, 5)
@@ -77,9 +77,9 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press,
         broker.stop()
 
 
-def test_a_broker_goes_on_while_the_cluster_is_away(folder: Path) -> None:
-    press = start_press(folder / "press")
-    broker = start_broker(folder / "broker", press.url)
+def test_a_broker_goes_on_while_the_cluster_is_away(tmp_path: Path) -> None:
+    press = start_press(tmp_path / "press")
+    broker = start_broker(tmp_path / "broker", press.url)
     try:
         wait_ready(broker.url)
         with closing(login(broker.url, "ann")) as ann, closing(login(broker.url, "bob")) as bob:
@@ -100,7 +100,7 @@ def test_a_broker_goes_on_while_the_cluster_is_away(folder: Path) -> None:
             other = {"channel": "of_kind", "values": ["flood"]}
             assert bob.post("/subscriptions", json=other).status_code == 503
             assert bob.get("/channels").status_code == 200, "an old list is better than none"
-            press = start_press(folder / "press", port)
+            press = start_press(tmp_path / "press", port)
             assert ids(read_patiently(bob, late)) == ["a", "b", "c"]
             printed(press, "d")
             until_head(ann, early, 4)
@@ -111,8 +111,8 @@ def test_a_broker_goes_on_while_the_cluster_is_away(folder: Path) -> None:
         press.kill()
 
 
-def test_a_broker_that_is_asked_to_stop_lets_its_subscribers_go(press: Press, folder: Path) -> None:
-    broker = start_broker(folder / "broker", press.url, "asked")  # type: ignore[attr-defined]
+def test_a_broker_that_is_asked_to_stop_lets_its_subscribers_go(press: Press, tmp_path: Path) -> None:
+    broker = start_broker(tmp_path / "broker", press.url, "asked")
     try:
         wait_ready(broker.url)
         with ExitStack() as stack:
@@ -131,7 +131,7 @@ def test_a_broker_that_is_asked_to_stop_lets_its_subscribers_go(press: Press, fo
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{broker.url}/healthz")
         assert not any("Traceback" in line for line in broker.said), broker.said
-        left = {one.name for one in (folder / "broker").iterdir()}
+        left = {one.name for one in (tmp_path / "broker").iterdir()}
         assert left == {"access", "broker.sqlite"}, "and nothing of SQLite's beside it"
     finally:
         broker.kill()

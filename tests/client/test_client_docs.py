@@ -45,7 +45,7 @@ PRINTED = {
 def coordinator(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     coordinator = start_coordinator(tmp_path_factory.mktemp("coordinator"))
     more = ("--coordinator", coordinator.url)
-    broker = start_broker(tmp_path_factory.mktemp("edge"), press.url, "edge", 0, *more)  # type: ignore[attr-defined]
+    broker = start_broker(tmp_path_factory.mktemp("edge"), press.url, "edge", 0, *more)
     try:
         wait_ready(broker.url)
         time.sleep(0.5)

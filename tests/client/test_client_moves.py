@@ -35,7 +35,7 @@ def test_a_broker_that_restarts_is_found_again(press: Press, tmp_path: Path) -> 
                 taken = await take(results, 3)
                 begun.kill()
                 print_numbers(press, "restart", 4, 6)
-                again.append(start_broker(tmp_path, press.url, "edge", port))  # type: ignore[attr-defined]
+                again.append(start_broker(tmp_path, press.url, "edge", port))
                 taken += await take(results, 3, patience=30)
                 print_numbers(press, "restart", 7, 7)
                 taken += await take(results, 1)
@@ -72,7 +72,7 @@ class Platform:
             process.kill()
 
     def _start(self, name: str) -> Process:
-        url = self._press.url  # type: ignore[attr-defined]
+        url = self._press.url
         return start_broker(self._folder / name, url, name, 0, "--coordinator", self.coordinator.url)
 
 
