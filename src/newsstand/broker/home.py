@@ -24,6 +24,10 @@ class NoCoordinator(NewsstandError):
     """The coordinator does not answer."""
 
 
+class SecretRefused(NoCoordinator):
+    """The coordinator has another secret."""
+
+
 class Taken(NewsstandError):
     """A subscriber of that name is registered already."""
 
@@ -156,9 +160,13 @@ class Home:
         self._taken.append(name)
 
     async def run(self) -> None:
-        """Register, and say again and again that the broker lives, until cancelled."""
+        """Register, and say again and again that the broker lives, until cancelled.
+
+        Raises SecretRefused if it was never accepted.
+        """
         adopted: list[str] = []
         forgot: list[str] = []
+        accepted, heard_of = False, True
         registered: _Registered | None = None
         while not self._leaving:
             try:
@@ -172,16 +180,18 @@ class Home:
                     continue
                 if not response.is_success:
                     raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-                self.is_up = True
+                self.is_up = accepted = heard_of = True
                 beat = msgspec.json.decode(response.content, type=_Beat)
                 if beat.moved:
                     await self._forget(beat.moved)
                 adopted = self._adopted(beat.adopt)
                 forgot = beat.moved
             except NewsstandError as error:
-                if self.is_up:
+                if isinstance(error, SecretRefused) and not accepted:
+                    raise
+                if heard_of:
                     logger.warning("%s; the broker goes on without it", error)
-                self.is_up = False
+                self.is_up = heard_of = False
             except Exception:  # whatever it was, the broker must go on saying that it lives
                 logger.exception("a heartbeat failed")
                 self.is_up = False
@@ -251,6 +261,8 @@ class Home:
     async def _register(self) -> _Registered:
         place = {name: value for name, value in vars(self._place).items() if value is not None}
         response = await self._ask("PUT", f"/brokers/{self._broker}", place)
+        if response.status_code in (401, 403):
+            raise SecretRefused("the coordinator does not accept the broker: it has another secret")
         if not response.is_success:
             raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
         registered = msgspec.json.decode(response.content, type=_Registered)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 
 import httpx
@@ -17,7 +17,7 @@ from newsstand.broker.accounts import Passwords, Tokens
 from newsstand.broker.api import create_api, create_app
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Edge
-from newsstand.broker.home import Home, Load
+from newsstand.broker.home import Home, Load, SecretRefused
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Members
 from newsstand.broker.metrics import Metrics
@@ -27,7 +27,7 @@ from newsstand.broker.socket_connection import Connection
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
-from newsstand.broker.upstream import Away, Upstream
+from newsstand.broker.upstream import Away, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadOption, NewsstandError, NotFound
@@ -71,6 +71,8 @@ def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
         say(f"newsstand: broker {settings.name} on {url}")
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
             Server(config, parts).run(sockets=[bound])
+        if parts.fault is not None:
+            raise BadOption(str(parts.fault)) from parts.fault
 
 
 class Server(uvicorn.Server):
@@ -79,6 +81,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, parts: Parts) -> None:
         super().__init__(config)
         self._parts = parts
+        parts.give_up = self.give_up
+
+    def give_up(self) -> None:
+        """Begin to stop."""
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         """Tell the coordinator and the connections, then stop."""
@@ -92,6 +99,9 @@ class Parts:
     def __init__(self, settings: BrokerSettings, store: Store, url: str) -> None:
         self._settings = settings
         self._store = store
+        self.fault: NewsstandError | None = None
+        """Why the broker cannot do its work at all."""
+        self.give_up: Callable[[], None] = lambda: None
         self._callback = f"{(settings.callback or url).rstrip('/')}/told"
         secret = _secret(settings, store)
         verify: ssl.SSLContext | bool = True
@@ -174,9 +184,9 @@ class Parts:
         """All that goes on beside requests."""
         for record in self.members.records.values():
             self.edge.came(record)
-        work = [self._tick(), self._join_cluster(), self.edge.backends.run()]
+        work = [self._tick(), self._unless_refused(self._join_cluster()), self.edge.backends.run()]
         if self.home is not None:
-            work += [self.home.run(), self.home.run_changes()]
+            work += [self._unless_refused(self.home.run()), self.home.run_changes()]
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._cluster_http.aclose)
             if self._home_http is not None:
@@ -211,6 +221,14 @@ class Parts:
             except Exception:
                 logger.exception("what is due from time to time was not done")
 
+    async def _unless_refused(self, work: Awaitable[None]) -> None:
+        """Do work until cluster or coordinator say that this broker is none of theirs."""
+        try:
+            await work
+        except (TokenRefused, SecretRefused) as error:
+            self.fault = error
+            self.give_up()
+
     async def _join_cluster(self) -> None:
         """Register at the cluster, however long that takes; drop what it has of ours that nobody follows."""
         pause = 0.2
@@ -224,6 +242,8 @@ class Parts:
                     await self.edge.upstream.drop(stale)
                 self.edge.backends.mark_all()
                 return
+            except TokenRefused:
+                raise
             except NewsstandError as error:
                 logger.warning("not registered at the cluster yet: %s", error)
             except Exception:

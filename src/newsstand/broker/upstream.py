@@ -21,6 +21,10 @@ class Away(NewsstandError):
     """The data cluster does not answer, or not sensibly."""
 
 
+class TokenRefused(Away):
+    """The data cluster does not accept the broker's token."""
+
+
 class Gone(NewsstandError):
     """Retention has removed what was asked for; `earliest` is the first position that is left."""
 
@@ -233,6 +237,8 @@ def _fault(response: httpx.Response) -> NewsstandError:
             return Gone(problem.earliest)
         case 422:
             return BadValues(problem.error)
+        case 401 | 403:
+            return TokenRefused(f"the data cluster does not accept the broker's token: {problem.error}")
         case 400 | 413:
             return BadInput(f"the data cluster refuses ({response.status_code}): {problem.error}")
         case _:

@@ -66,7 +66,7 @@ def demo(
 
     if not headless:
         port = port or free_port(PAGE)
-        refuse_used("the page", PAGE, port)
+        refuse_used("the page", PAGE, port, "--port")
     spark = [*(("--master", master) if master else ()), *(word for one in conf or () for word in ("--conf", one))]
     with _folder(data) as folder:
         app = folder / "emergencies"
@@ -88,7 +88,7 @@ async def _play(platform: Platform, cast: Cast, port: int | None, log: Path) -> 
 
     if port is not None:
         say(f"The page will be at http://{PAGE}:{port}/ as soon as Spark has started, in half a minute or so.")
-    say(f"Starting a cluster, a coordinator and {len(platform.brokers)} brokers; their log is {log} …")
+    say(f"The log of all parts is {log}")
     try:
         async with running(platform, say, log) as supervisor:
             assert platform.admin_token is not None

@@ -81,7 +81,6 @@ def run_until_stopped(platform: Platform, log: Path | None, as_json: bool) -> in
     from newsstand.platform.running import Stopped, running
 
     async def run() -> int:
-        say(f"newsstand: starting {', '.join(part.name for stage in platform.stages for part in stage)} …")
         try:
             async with running(platform, say, log) as supervisor:
                 if as_json:

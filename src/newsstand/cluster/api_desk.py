@@ -86,8 +86,8 @@ class Desk:
         presented = bearer(request)
         holder = self.tokens.holder(presented) if presented else None
         if holder is None:
-            said = "is not known" if presented else "is missing"
-            raise unauthorized(f"the token {said}: send the header 'Authorization: Bearer TOKEN'")
+            missing = "the token is missing: send the header 'Authorization: Bearer TOKEN'"
+            raise unauthorized("the token is not known" if presented else missing)
         request.state.token = holder.name
         for action, name in needs:
             if holder.is_admin or (

@@ -91,8 +91,8 @@ class Desk:
         if role is None:
             name = self.keys.subscriber(token) if token else None
             if name is None:
-                said = "is not known" if token else "is missing"
-                raise unauthorized(f"the token {said}: send the header 'Authorization: Bearer TOKEN'")
+                missing = "the token is missing: send the header 'Authorization: Bearer TOKEN'"
+                raise unauthorized("the token is not known" if token else missing)
             request.state.token = name
             raise Refused(403, f"this is not for subscribers, but for the token of: {' or '.join(roles)}")
         request.state.token = role

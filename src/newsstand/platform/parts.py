@@ -78,7 +78,7 @@ class Platform:
     def prepare(self) -> None:
         """Refuse used ports; write secret, tokens and settings. The folder is locked."""
         for part, host, port in self.listening:
-            refuse_used(part, host, port)
+            refuse_used(part, host, port, "--base-port")
         self.folder.prepare(self.names)
         for file, text in self.settings.items():
             try:
@@ -234,9 +234,12 @@ def free_port(host: str, but: Iterable[int] = ()) -> int:
             return port
 
 
-def refuse_used(part: str, host: str, port: int) -> None:
-    """Raise BadOption if somebody listens there."""
-    bound_to(part, host, port).close()
+def refuse_used(part: str, host: str, port: int, option: str) -> None:
+    """Raise BadOption, which names the option to take another port with, if somebody listens there."""
+    try:
+        bound_to(part, host, port).close()
+    except BadOption as error:
+        raise BadOption(f"{error}; take another with {option}") from error
 
 
 def bound_to(part: str, host: str, port: int) -> socket.socket:

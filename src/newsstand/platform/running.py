@@ -29,6 +29,7 @@ async def running(
     with ExitStack() as stack:
         stack.enter_context(platform.folder.locked())
         platform.prepare()
+        say(f"newsstand: starting {', '.join(part.name for stage in platform.stages for part in stage)} …")
         write = _writer(stack, log)
         supervisor = Supervisor(platform.stages, write, say)
         loop = asyncio.get_running_loop()
