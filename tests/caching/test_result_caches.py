@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import random
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ import pytest
 import result_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from result_replay import Measured, ResultReplay, Row, read_rows
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from newsstand.caching import RESULT_POLICIES, Hit, Removed, ResultCaches, Tail, result_policy
-from newsstand.errors import BadOption, BadTrace, UnknownPolicy
+from newsstand.caching.result_cache import Retrieval
+from newsstand.errors import BadOption, UnknownPolicy
+from newsstand.lab.broker_events import KINDS, BrokerEvents, events_of, read_events
+from newsstand.lab.result_replay import Measured, ReplaySetting, replay
+
+Row = tuple[int, str, int, int, int]
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "bad2018"
 VECTORS: dict[str, dict[str, Any]] = {
@@ -29,11 +33,14 @@ EVICTING = ["lru", "lsc", "lscz", "lsd", "exp"]
 
 
 @cache
-def rows_of(vector: str) -> list[Row]:
-    with (FOLDER / vector).open(newline="") as lines:
-        table = csv.reader(lines)
-        next(table)
-        return read_rows(table)
+def events_in(vector: str) -> BrokerEvents:
+    return read_events(FOLDER / vector)
+
+
+def rows_of(events: BrokerEvents) -> list[Row]:
+    numbers = (events.subscriber, events.subscription, events.size)
+    kinds = [KINDS[kind] for kind in events.kind]
+    return list(zip(events.time_ms.tolist(), kinds, *(column.tolist() for column in numbers), strict=True))
 
 
 def same_as_oracle(rows: list[Row], measured: dict[str, Measured], **options: Any) -> None:
@@ -55,10 +62,8 @@ class TestVectors:
         runs = [run for run in VECTORS[vector]["runs"] if run["policy"] == policy]
         assert runs
         for run in runs:
-            replay = ResultReplay(
-                policy, run["cache_bytes"], evict=run["evict"], expiry=run["expiry"], **parameters
-            )
-            measured = replay.run(rows_of(vector))
+            setting = ReplaySetting(policy, run["cache_bytes"], run["evict"], run["expiry"], **parameters)
+            measured = replay(events_in(vector), setting)
             assert set(measured) == set(run)
             for name, value in run.items():
                 inexact = isinstance(value, (float, list))
@@ -70,7 +75,7 @@ class TestVectors:
         for run in VECTORS[vector]["runs"]:
             if run["policy"] == policy:
                 same_as_oracle(
-                    rows_of(vector),
+                    rows_of(events_in(vector)),
                     run,
                     end=parameters["end_ms"],
                     W=parameters["window_ms"],
@@ -81,7 +86,7 @@ class TestVectors:
                 )
 
 
-KINDS = ["result"] * 9 + ["login"] * 3 + ["logout"] * 3 + ["subscribe"] * 4 + ["unsubscribe"]
+OFTEN = ["result"] * 9 + ["login"] * 3 + ["logout"] * 3 + ["subscribe"] * 4 + ["unsubscribe"]
 STEPS = [0, 0, 0, 1, 1, 2, 5, 10]
 SIZES = [1, 2, 3, 10, 10_000, 30_000]
 
@@ -91,16 +96,16 @@ def table(choices: bytes, scale: int) -> list[Row]:
     rows, time = [], 0
     for kind, who, which, step in zip(*[iter(choices)] * 4, strict=False):
         time += STEPS[step % len(STEPS)] * scale
-        rows.append(Row(time, KINDS[kind % len(KINDS)], who % 4, which % 3, SIZES[(who // 4) % len(SIZES)]))
+        rows.append((time, OFTEN[kind % len(OFTEN)], who % 4, which % 3, SIZES[(who // 4) % len(SIZES)]))
     return rows
 
 
 def agree(rows: list[Row], policy: str, budget: int, evict: str, expiry: str, W: int, K: int, cap: int) -> None:
-    end = (rows[-1].time_ms if rows else 0) + W // 2
-    replay = ResultReplay(
+    end = (rows[-1][0] if rows else 0) + W // 2
+    setting = ReplaySetting(
         policy, budget, end_ms=end, window_ms=W, windows=K, cap_ms=cap, evict=evict, expiry=expiry
     )
-    measured = replay.run(rows)
+    measured = replay(events_of(rows), setting)
     same_as_oracle(rows, measured, end=end, W=W, K=K, cap=cap, evict=evict, expiry=expiry)
 
 
@@ -155,6 +160,7 @@ class Model(RuleBasedStateMachine):
         self.acked: dict[tuple[str, str], int] = {}
         self.cached: dict[str, list[tuple[Hit[int], int, set[str]]]] = {}
         self.accessed: dict[str, int] = {}
+        self.crowds: dict[str, set[str]] = {}
         self.making_room = False
         self.caches = ResultCaches[str, int]("lsc", 20, window_ms=20, cap_ms=15, on_removed=self.removed)
 
@@ -206,6 +212,7 @@ class Model(RuleBasedStateMachine):
     @rule(name=CACHES, who=PEOPLE)
     def detach(self, name: str, who: str) -> None:
         self.leave(name, who, self.position + 9)
+        self.crowds.get(name, set()).discard(who)
         assert self.caches.detach(name, who, self.now) == (self.acked.pop((name, who), None) is not None)
 
     @rule(name=CACHES, people=st.sets(PEOPLE), back=st.integers(-1, 3))
@@ -215,7 +222,54 @@ class Model(RuleBasedStateMachine):
             if upto > self.acked.get((name, who), upto):
                 self.acked[name, who] = upto
                 self.leave(name, who, upto)
-        self.caches.acknowledge_all(name, people, upto, self.now)
+                self.crowds.get(name, set()).discard(who)
+        for who in people:
+            self.caches.acknowledge(name, who, upto, self.now)
+
+    @precondition(lambda self: self.acked)
+    @rule(data=st.data())
+    def join_the_crowd(self, data: st.DataObject) -> None:
+        name, who = data.draw(st.sampled_from(sorted(self.acked)))
+        crowd = self.crowds.setdefault(name, set())
+        after = self.acked[name, who]
+        upto = self.acked[name, min(crowd)] if crowd else max(after, self.position)
+        if after > upto:
+            with pytest.raises(ValueError, match="where the crowd"):
+                self.caches.join_crowd(name, who, upto, self.now)
+            return
+        crowd.add(who)
+        self.retrieve(name, {who}, upto, lambda: self.caches.join_crowd(name, who, upto, self.now))
+
+    @rule(name=CACHES)
+    def the_crowd_retrieves(self, name: str) -> None:
+        crowd = self.crowds.get(name)
+        if not crowd:
+            return
+
+        def push() -> Retrieval | None:
+            pushed = self.caches.retrieve_crowd(name, self.position, self.now)
+            assert pushed is None or pushed[0] == len(crowd)
+            return None if pushed is None else pushed[1]
+
+        self.retrieve(name, crowd, self.position, push)
+
+    def retrieve(self, name: str, people: set[str], upto: int, act: Callable[[], Retrieval | None]) -> None:
+        after = self.acked[name, min(people)]
+        held = [hit.position for hit, _, _ in self.cached.get(name, []) if hit.position <= upto]
+        wanted = Retrieval(after, max(after, held[0] - 1) if held else upto, upto) if after < upto else None
+        if wanted is not None:
+            self.accessed[name] = self.now
+            for who in people:
+                self.acked[name, who] = upto
+                self.leave(name, who, upto)
+        assert act() == wanted
+
+    @precondition(lambda self: self.acked)
+    @rule(data=st.data())
+    def leave_the_crowd(self, data: st.DataObject) -> None:
+        name, who = data.draw(st.sampled_from(sorted(self.acked)))
+        self.crowds.get(name, set()).discard(who)
+        self.caches.leave_crowd(name, who)
 
     def leave(self, name: str, who: str, upto: int) -> None:
         for (position, _, _), _, waiting in self.cached.get(name, []):
@@ -479,5 +533,3 @@ def test_mistakes_are_named() -> None:
     made.put("a", 3, 10, "", now=1)
     with pytest.raises(ValueError, match="position 3 does not come after 3"):
         made.put("a", 3, 10, "", now=1)
-    with pytest.raises(BadTrace, match="kind 'nap'"):
-        ResultReplay("lru", 10, end_ms=5).feed(Row(0, "nap"))

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from newsstand.caching import Hit, ResultCaches
+from newsstand.caching.result_cache import Retrieval
 from newsstand.caching.tail_ranking import Key
 
 Value = TypeVar("Value")
@@ -209,3 +210,23 @@ class Broker(Generic[Key, Value]):
         acked = self.position(subscriber, stream)
         assert acked is not None
         return acked
+
+    # For simulators, in which readers take no time and a stream is pulled as soon as the broker was told.
+
+    def login(self, subscriber: Subscriber, streams: Iterable[Key], now: int) -> list[tuple[Key, Retrieval]]:
+        """Let a follower retrieve what is pending in these streams, and from now on what comes, as it comes."""
+        retrieved = []
+        for stream in streams:
+            got = self.results.join_crowd(stream, subscriber, self._streams[stream].head, now)
+            if got is not None:
+                retrieved.append((stream, got))
+        return retrieved
+
+    def logout(self, subscriber: Subscriber, streams: Iterable[Key]) -> None:
+        """Let what comes in these streams wait for a follower."""
+        for stream in streams:
+            self.results.leave_crowd(stream, subscriber)
+
+    def push(self, stream: Key, now: int) -> tuple[int, Retrieval] | None:
+        """Let all who are logged in retrieve: how many they are, and what each got; None for nobody or nothing."""
+        return self.results.retrieve_crowd(stream, self._streams[stream].head, now)

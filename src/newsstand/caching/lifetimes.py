@@ -43,13 +43,9 @@ class Lifetimes:
 
     def restart(self, start_ms: int) -> None:
         """Begin the first window now."""
-        self._start_ms = start_ms
         self._closed = 0
-
-    @property
-    def next_ms(self) -> int:
+        self.next_ms = start_ms + self.window_ms
         """When the open window closes."""
-        return self._start_ms + (self._closed + 1) * self.window_ms
 
     def without_estimate(self, budget: int) -> int:
         """The time to live where nothing was measured: what the link needs to fill the budget."""
@@ -58,6 +54,7 @@ class Lifetimes:
     def close(self, lifetimes: Collection[Lifetime], budget: int) -> float:
         """Close the window and set every time to live; the expected bytes, which are the sum of rho_i T_i."""
         self._closed += 1
+        self.next_ms += self.window_ms
         measured = min(self.windows, self._closed)
         span_ms = measured * self.window_ms
         subscribers = sum(lifetime.subscribers for lifetime in lifetimes)

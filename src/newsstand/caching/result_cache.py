@@ -1,15 +1,18 @@
 """One result cache: objects of one backend subscription, and how far each subscriber has come.
 
 Uddin & Venkatasubramanian (2018, section III.C, Algorithm 1). Retrieval is cumulative: a subscriber waits for what
-lies beyond the position it acknowledged last. So an object needs no set of subscribers, their number will do;
-it never grows towards the tail, and only tails leave.
+lies beyond the position it acknowledged last. So an object needs no set of subscribers, their number will do; it
+never grows towards the tail, and only tails leave. That number is kept for the tail alone; how many subscribers
+have come to each position tells it for the next one. An acknowledgement costs the same however much is cached.
+
+Those who get every result as it comes are all at one position. They can form a *crowd*, which acknowledges as one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -25,6 +28,7 @@ Reason = Literal["dropped", "consumed", "abandoned"]
 
 NOWHERE = -1
 """Before every position."""
+IN_THE_CROWD = -2
 _position = attrgetter("position")
 
 
@@ -38,8 +42,6 @@ class CachedResult(Generic[Value]):
     inserted_ms: int
     stamp_ms: int
     """When it expires by the time to live at its insertion."""
-    waiting: int
-    """f: the subscribers that still have to retrieve it."""
 
 
 class Hit(NamedTuple, Generic[Value]):
@@ -61,56 +63,155 @@ class Removed(NamedTuple, Generic[Key]):
     reason: Reason
 
 
+class Retrieval(NamedTuple):
+    """All that was pending for a subscriber: until `missed_until` it was not in the cache, beyond it was."""
+
+    after: int
+    missed_until: int
+    until: int
+
+
 class ResultCache(Generic[Value]):
     """Objects from the tail, which is the oldest, to the head, and the position each subscriber acknowledged."""
 
-    __slots__ = ("_foremost", "accessed_ms", "acked", "lifetime", "newest", "objects")
+    __slots__ = (
+        "_acked",
+        "_foremost",
+        "_numbers",
+        "accessed_ms",
+        "crowd",
+        "crowd_at",
+        "lifetime",
+        "newest",
+        "objects",
+        "waiting",
+    )
 
     def __init__(self, lifetime: Lifetime) -> None:
         self.lifetime = lifetime
         self.objects: deque[CachedResult[Value]] = deque()
-        self.acked: dict[Subscriber, int] = {}
+        self.waiting = 0
+        """f: the subscribers that still have to retrieve the tail."""
+        self.crowd = 0
+        """How many have joined the crowd, and where they are:"""
+        self.crowd_at = NOWHERE
         self.newest = NOWHERE
         self.accessed_ms = 0
+        self._acked: dict[Subscriber, int] = {}
+        """Where each subscriber is, or that it is where the crowd is."""
+        self._numbers: dict[int, int] = {}
+        """How many are at a position, wherever somebody is."""
         self._foremost = NOWHERE
+
+    @property
+    def subscribers(self) -> int:
+        """n: how many are attached."""
+        return len(self._acked)
+
+    def acked(self, subscriber: Subscriber) -> int | None:
+        """The position that a subscriber acknowledged; None if it is not attached."""
+        acked = self._acked.get(subscriber)
+        return self.crowd_at if acked == IN_THE_CROWD else acked
 
     def attach(self, subscriber: Subscriber, acked: int) -> None:
         """Let it wait for all that lies beyond `acked`."""
-        self.acked[subscriber] = acked
+        self._acked[subscriber] = acked
         self.lifetime.subscribers += 1
+        self._numbers[acked] = self._numbers.get(acked, 0) + 1
         self._foremost = max(self._foremost, acked)
-        self._count(acked, self.newest, +1)
+        if self.objects and acked < self.objects[0].position:
+            self.waiting += 1
 
     def detach(self, subscriber: Subscriber) -> None:
         """Let it wait for nothing any more."""
-        self._count(self.acked.pop(subscriber), self.newest, -1)
+        self.leave_crowd(subscriber)
+        acked = self._acked.pop(subscriber)
         self.lifetime.subscribers -= 1
+        self._depart(1, acked)
+        if self.objects and acked < self.objects[0].position:
+            self.waiting -= 1
 
-    def acknowledge(self, subscribers: Iterable[Subscriber], upto: int) -> bool:
-        """Let those who are attached wait only for what lies beyond `upto`; False if none waited for less."""
-        moved: dict[int, int] = {}
-        for subscriber in subscribers:
-            acked = self.acked.get(subscriber, upto)
-            if acked < upto:
-                self.acked[subscriber] = upto
-                moved[acked] = moved.get(acked, 0) + 1
-        for acked, number in moved.items():
-            self._count(acked, upto, -number)
-        if moved and upto > self._foremost:
-            self._foremost = upto
-        return bool(moved)
+    def acknowledge(self, subscriber: Subscriber, upto: int) -> bool:
+        """Let it wait only for what lies beyond `upto`; False if it is not attached or waited for no more."""
+        acked = self.acked(subscriber)
+        if acked is None or acked >= upto:
+            return False
+        self.leave_crowd(subscriber)
+        self._acked[subscriber] = upto
+        self._move(1, acked, upto)
+        return True
+
+    def acknowledge_crowd(self, upto: int) -> None:
+        """Let all of the crowd wait only for what lies beyond `upto`."""
+        self._move(self.crowd, self.crowd_at, upto)
+        self.crowd_at = upto
+
+    def join_crowd(self, subscriber: Subscriber, upto: int) -> int:
+        """Let a subscriber acknowledge up to where the crowd is, and then move with it; where it was before."""
+        acked = self._acked[subscriber]
+        if acked == IN_THE_CROWD:
+            return self.crowd_at
+        if (self.crowd and upto != self.crowd_at) or acked > upto:
+            raise ValueError(f"from {acked} to {upto}, where the crowd of {self.crowd} is at {self.crowd_at}")
+        self._acked[subscriber] = IN_THE_CROWD
+        self.crowd += 1
+        self.crowd_at = upto
+        if acked < upto:
+            self._move(1, acked, upto)
+        return acked
+
+    def leave_crowd(self, subscriber: Subscriber) -> None:
+        """Let a subscriber stay where it is when the crowd moves on."""
+        if self._acked[subscriber] == IN_THE_CROWD:
+            self._acked[subscriber] = self.crowd_at
+            self.crowd -= 1
 
     def waiting_for(self, position: int) -> int:
         """How many have not acknowledged that position."""
         if position > self._foremost:
-            return len(self.acked)
-        return sum(acked < position for acked in self.acked.values())
+            return len(self._acked)
+        return sum(number for at, number in self._numbers.items() if at < position)
+
+    def append(self, added: CachedResult[Value], waiting: int) -> None:
+        """Put an object at the head, for which so many wait."""
+        if not self.objects:
+            self.waiting = waiting
+        self.objects.append(added)
+
+    def pop_tail(self) -> CachedResult[Value]:
+        """Take the oldest object out."""
+        gone = self.objects.popleft()
+        if not self.objects:
+            self.waiting = 0
+            return gone
+        position, following = gone.position, self.objects[0].position
+        if following == position + 1:
+            self.waiting += self._numbers.get(position, 0)
+        else:
+            self.waiting += sum(number for at, number in self._numbers.items() if position <= at < following)
+        return gone
 
     def between(self, after: int, until: int) -> range:
         """The indices of the objects with after < position <= until."""
         first = bisect_right(self.objects, after, key=_position)
         return range(first, bisect_right(self.objects, until, lo=first, key=_position))
 
-    def _count(self, after: int, until: int, change: int) -> None:
-        for index in self.between(after, until):
-            self.objects[index].waiting += change
+    def missed_until(self, after: int, until: int) -> int:
+        """Up to where the cache cannot serve after < position <= until, if it lacks only what is older."""
+        if not self.objects or self.objects[0].position > until:
+            return until
+        return max(after, self.objects[0].position - 1)
+
+    def _move(self, number: int, acked: int, upto: int) -> None:
+        self._depart(number, acked)
+        self._numbers[upto] = self._numbers.get(upto, 0) + number
+        self._foremost = max(self._foremost, upto)
+        if self.objects and acked < self.objects[0].position <= upto:
+            self.waiting -= number
+
+    def _depart(self, number: int, position: int) -> None:
+        left = self._numbers[position] - number
+        if left:
+            self._numbers[position] = left
+        else:
+            del self._numbers[position]

@@ -19,12 +19,21 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Generic, Literal
 
 from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail
 from newsstand.caching.lifetimes import Lifetime, Lifetimes
-from newsstand.caching.result_cache import CachedResult, Hit, Reason, Removed, ResultCache, Subscriber, Value
+from newsstand.caching.result_cache import (
+    CachedResult,
+    Hit,
+    Reason,
+    Removed,
+    ResultCache,
+    Retrieval,
+    Subscriber,
+    Value,
+)
 from newsstand.caching.tail_ranking import Key, TailRanking
 from newsstand.errors import BadOption
 
@@ -77,7 +86,7 @@ class ResultCaches(Generic[Key, Value]):
         found = self._caches.get(cache)
         if found is None:
             found = self._caches[cache] = ResultCache(Lifetime(self.ttl(cache)))
-        if subscriber in found.acked:
+        if found.acked(subscriber) is not None:
             return False
         found.attach(subscriber, found.newest if acked is None else acked)
         self._rescore(cache)
@@ -86,11 +95,11 @@ class ResultCaches(Generic[Key, Value]):
     def detach(self, cache: Key, subscriber: Subscriber, now: int) -> bool:
         """Let a subscriber go; what nobody else waits for is abandoned. False if it was not attached."""
         found = self._caches.get(cache)
-        if found is None or subscriber not in found.acked:
+        if found is None or found.acked(subscriber) is None:
             return False
         found.detach(subscriber)
         self._sweep(cache, found, now, "abandoned")
-        if not (self.policy.keeps or found.acked):
+        if not (self.policy.keeps or found.subscribers):
             del self._caches[cache]
         return True
 
@@ -111,7 +120,7 @@ class ResultCaches(Generic[Key, Value]):
         if not self.policy.keeps or waiting == 0:
             return False
         was_empty = not found.objects
-        found.objects.append(CachedResult(position, size, value, now, now + found.lifetime.ttl_ms, waiting))
+        found.append(CachedResult(position, size, value, now, now + found.lifetime.ttl_ms), waiting)
         found.lifetime.growth += size
         found.accessed_ms = now
         self.bytes += size
@@ -158,18 +167,33 @@ class ResultCaches(Generic[Key, Value]):
 
     def acknowledge(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> None:
         """Note that a subscriber has everything up to a position; what everybody has is consumed and leaves."""
-        self.acknowledge_all(cache, (subscriber,), upto, now)
-
-    def acknowledge_all(self, cache: Key, subscribers: Iterable[Subscriber], upto: int, now: int) -> None:
-        """`acknowledge` for many at once, at the cost of one for all who were at the same position."""
         found = self._caches.get(cache)
-        if found is not None and found.acknowledge(subscribers, upto):
+        if found is not None and found.acknowledge(subscriber, upto):
             self._sweep(cache, found, now, "consumed")
+
+    def join_crowd(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> Retrieval | None:
+        """Let a subscriber retrieve up to where the crowd is, and then always with it; None if it had everything."""
+        found = self._caches[cache]
+        after = found.join_crowd(subscriber, upto)
+        return None if after >= upto else self._retrieved(cache, found, after, upto, now)
+
+    def leave_crowd(self, cache: Key, subscriber: Subscriber) -> None:
+        """Let a subscriber acknowledge by itself again."""
+        self._caches[cache].leave_crowd(subscriber)
+
+    def retrieve_crowd(self, cache: Key, upto: int, now: int) -> tuple[int, Retrieval] | None:
+        """Let all of the crowd retrieve, at the cost of one; how many they are, and what each of them got."""
+        found = self._caches[cache]
+        after = found.crowd_at
+        if found.crowd == 0 or after >= upto:
+            return None
+        found.acknowledge_crowd(upto)
+        return found.crowd, self._retrieved(cache, found, after, upto, now)
 
     def acked(self, cache: Key, subscriber: Subscriber) -> int | None:
         """The position that a subscriber acknowledged last, -1 for none; None if it is not attached."""
         found = self._caches.get(cache)
-        return None if found is None else found.acked.get(subscriber)
+        return None if found is None else found.acked(subscriber)
 
     def newest(self, cache: Key) -> int:
         """The position put last, cached or not; -1 for none since somebody was attached."""
@@ -179,7 +203,7 @@ class ResultCaches(Generic[Key, Value]):
     def subscribers(self, cache: Key) -> int:
         """n: how many are attached."""
         found = self._caches.get(cache)
-        return 0 if found is None else len(found.acked)
+        return 0 if found is None else found.subscribers
 
     def ttl(self, cache: Key) -> int:
         """T: the present time to live in a cache, in milliseconds."""
@@ -197,12 +221,13 @@ class ResultCaches(Generic[Key, Value]):
 
     def advance(self, now: int) -> None:
         """Let tails expire and windows close, in the order of time, up to and including now."""
-        while self.policy.keeps and self._lifetimes.next_ms <= now:
+        while self._lifetimes.next_ms <= now and self.policy.keeps:
             closing = self._lifetimes.next_ms
             self._expire(closing)
             self._recompute(closing)
             self._expire(closing)
-        self._expire(now)
+        if self.policy.expires:
+            self._expire(now)
 
     def switch(self, policy: str, now: int) -> None:
         """Change the policy: all that the new one can keep stays, and subscribers remain where they are."""
@@ -222,10 +247,19 @@ class ResultCaches(Generic[Key, Value]):
         self.budget = _budget(budget)
         self.make_room(now)
 
+    def _retrieved(self, key: Key, cache: ResultCache[Value], after: int, upto: int, now: int) -> Retrieval:
+        """What there was to retrieve; then that counts as an access, and what everybody has leaves."""
+        cache.accessed_ms = now
+        if not cache.objects:
+            return Retrieval(after, upto, upto)
+        missed_until = cache.missed_until(after, upto)
+        self._sweep(key, cache, now, "consumed")
+        return Retrieval(after, missed_until, upto)
+
     def _sweep(self, key: Key, cache: ResultCache[Value], now: int, reason: Reason) -> None:
         """Remove what nobody waits for."""
         before = len(cache.objects)
-        while cache.objects and cache.objects[0].waiting == 0:
+        while cache.objects and cache.waiting == 0:
             self._remove_tail(key, cache, now, reason)
         if len(cache.objects) < before:
             self._tail_changed(key, cache, now)
@@ -233,7 +267,7 @@ class ResultCaches(Generic[Key, Value]):
             self._rescore(key)
 
     def _remove_tail(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason) -> None:
-        gone = cache.objects.popleft()
+        gone = cache.pop_tail()
         self.bytes -= gone.size
         self.objects -= 1
         if reason != "dropped":
@@ -257,15 +291,17 @@ class ResultCaches(Generic[Key, Value]):
 
     def _rank(self) -> None:
         """Score all tails that may have another score than before."""
-        assert self.policy.score is not None
+        score = self.policy.score
+        assert score is not None
         for key in self._unranked:
             cache = self._caches.get(key)
             if cache is None or not cache.objects:
                 self._ranking.discard(key)
                 continue
             tail = cache.objects[0]
-            seen = Tail(tail.size, tail.waiting, tail.inserted_ms, cache.accessed_ms, self._expires_ms(cache))
-            self._ranking.set(key, self.policy.score(seen))
+            expires_ms = tail.stamp_ms if self.expiry == "object" else tail.inserted_ms + cache.lifetime.ttl_ms
+            seen = Tail(tail.size, cache.waiting, tail.inserted_ms, cache.accessed_ms, expires_ms)
+            self._ranking.set(key, score(seen))
         self._unranked.clear()
 
     def _rank_anew(self, now: int) -> None:
@@ -298,12 +334,12 @@ class ResultCaches(Generic[Key, Value]):
         for key, cache in self._caches.items():
             while cache.objects:
                 self._remove_tail(key, cache, now, "dropped")
-        self._caches = {key: cache for key, cache in self._caches.items() if cache.acked}
+        self._caches = {key: cache for key, cache in self._caches.items() if cache.subscribers}
 
     def _estimate_afresh(self, now: int) -> None:
         self._lifetimes.restart(now)
         for cache in self._caches.values():
-            cache.lifetime = Lifetime(self._lifetimes.without_estimate(self.budget), len(cache.acked))
+            cache.lifetime = Lifetime(self._lifetimes.without_estimate(self.budget), cache.subscribers)
 
 
 def _budget(budget: int) -> int:

@@ -7,7 +7,7 @@ their names, or the folder `access/` that a live broker writes, where times coun
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,14 @@ class BrokerEvents:
     def end_ms(self) -> int:
         """When the last event happens; 0 if there is none."""
         return int(self.time_ms[-1]) if len(self) else 0
+
+
+def events_of(rows: Iterable[tuple[int, str, int, int, int]]) -> BrokerEvents:
+    """A table from its rows: time_ms, kind, subscriber, subscription, size."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    time_ms, subscriber, subscription, size = (np.array(columns[i], dtype=np.int64) for i in (0, 2, 3, 4))
+    kind = np.array([KINDS.index(name) for name in columns[1]], dtype=np.uint8)
+    return BrokerEvents(time_ms, kind, subscriber, subscription, size)
 
 
 def read_events(path: Path) -> BrokerEvents:

@@ -1,58 +1,40 @@
-"""Replay of a table of events through the result caches of one broker, and everything that is counted.
+"""Replay of broker events: the core of the live broker under virtual time, and everything that is counted.
 
-The rules are those of Uddin & Venkatasubramanian (2018, Algorithm 1): results are pushed to whoever is online, the
-others retrieve when they log in, from the cache what is cached and from the data cluster what is not.
+The rules are those of Uddin & Venkatasubramanian (2018, section III.C, Algorithm 1): results are pushed to whoever
+is online, the others retrieve when they log in, from the cache what is cached and from the data cluster what is
+not. The replay plays the cluster and the subscribers; `Broker` and its `ResultCaches` decide as they do live.
+
+>>> from newsstand.lab.broker_events import events_of
+>>> events = events_of([
+...     (0, "login", 0, 0, 0), (0, "subscribe", 0, 7, 0), (0, "subscribe", 1, 7, 0),
+...     (1000, "result", 0, 7, 400), (2000, "login", 1, 0, 0),
+... ])
+>>> measured = replay(events, ReplaySetting("lsc", cache_bytes=1000))
+>>> measured["hits"], measured["misses"], measured["consumed_objects"]
+(2, 0, 1)
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from bisect import insort
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
+from newsstand.broker.broker import Broker
 from newsstand.caching import RESULT_POLICIES, Removed, ResultCaches
+from newsstand.caching.result_cache import Retrieval
 from newsstand.caching.results import ExpiryOf
-from newsstand.errors import BadOption, BadTrace
-from newsstand.lab.broker_events import KINDS, BrokerEvents
+from newsstand.errors import BadOption
+from newsstand.lab.broker_events import BrokerEvents
+from newsstand.lab.result_counts import Measured, ResultCounts
 
 Evict = Literal["put", "after"]
-Measured = int | float | str | list[float] | None
-
-COUNTS = (
-    "abandoned_bytes",
-    "abandoned_objects",
-    "consumed_bytes",
-    "consumed_objects",
-    "dropped_bytes",
-    "dropped_objects",
-    "hit_bytes",
-    "hits",
-    "hits_push",
-    "hold_abandoned_ms",
-    "hold_consumed_ms",
-    "hold_dropped_ms",
-    "ignored_events",
-    "max_bytes",
-    "max_bytes_warm",
-    "miss_bytes",
-    "misses",
-    "misses_push",
-    "orphans",
-    "pending_end",
-    "results",
-    "size_integral",
-    "size_integral_warm",
-    "ttl_insert_ms",
-    "undelivered",
-    "vol_bytes",
-)
-"""What is counted as rows pass; the rest follows from these at the end."""
+"""Whether room is made as soon as an object was put, or after those online have it."""
 
 
 @dataclass(frozen=True)
 class ReplaySetting:
-    """What a table of events is replayed under; without an end, time ends with the last row."""
+    """What a table of events is replayed under; without an end, time ends with the last event."""
 
     policy: str
     cache_bytes: int
@@ -64,7 +46,7 @@ class ReplaySetting:
     cap_ms: int = 3_600_000
 
     def __post_init__(self) -> None:
-        RESULT_POLICIES[self.policy]
+        RESULT_POLICIES[self.policy]  # raises UnknownPolicy
         for name, least in (("cache_bytes", 0), ("window_ms", 1), ("windows", 1), ("cap_ms", 0)):
             if getattr(self, name) < least:
                 raise BadOption(f"{name} is {getattr(self, name)}: it has to be at least {least}")
@@ -73,261 +55,183 @@ class ReplaySetting:
                 raise BadOption(f"{name} is '{getattr(self, name)}', not one of {', '.join(known)}")
 
     def end_of(self, events: BrokerEvents) -> int:
-        """When a replay of these events ends, which is not before the last of them."""
+        """When a replay of these events ends; BadOption if that is before the last of them."""
         if self.end_ms is None:
             return events.end_ms
         if self.end_ms < events.end_ms:
-            raise BadOption(f"end_ms is {self.end_ms}: the last event is at {events.end_ms}")
+            raise BadOption(f"end_ms is {self.end_ms}, before the last event, which is at {events.end_ms}")
         return self.end_ms
 
 
 def replay(events: BrokerEvents, setting: ReplaySetting) -> dict[str, Measured]:
-    """Every measure by its name, after a replay of the whole table."""
-    run = ResultReplay(
-        setting.policy,
-        setting.cache_bytes,
-        end_ms=setting.end_of(events),
-        window_ms=setting.window_ms,
-        windows=setting.windows,
-        cap_ms=setting.cap_ms,
-        evict=setting.evict,
-        expiry=setting.expiry,
-    )
-    columns = (events.subscriber, events.subscription, events.size)
-    kinds = map(KINDS.__getitem__, events.kind.tolist())
-    return run.run(map(Row, events.time_ms.tolist(), kinds, *(column.tolist() for column in columns)))
-
-
-class Row(NamedTuple):
-    """One event; a field that its kind does not use is 0."""
-
-    time_ms: int
-    kind: str
-    subscriber: int = 0
-    subscription: int = 0
-    size: int = 0
-
-
-class Produced:
-    """What one subscription ever produced for somebody, at positions from 1, and who retrieved how much of it."""
-
-    def __init__(self) -> None:
-        self.bytes_upto = [0]
-        self.retrieved: dict[int, int] = {}
-        """The position up to which each attached subscriber has everything."""
-
-    @property
-    def newest(self) -> int:
-        return len(self.bytes_upto) - 1
-
-    def add(self, size: int) -> int:
-        self.bytes_upto.append(self.bytes_upto[-1] + size)
-        return self.newest
-
-    def bytes_between(self, after: int, until: int) -> int:
-        return self.bytes_upto[until] - self.bytes_upto[after]
+    """Replay a whole table under one setting: every measure by its name."""
+    return ResultReplay(setting).run(events)
 
 
 class ResultReplay:
-    """Feed it rows in order, then ask for the measures at `end_ms`, which no row may exceed.
+    """One broker, the data cluster behind it and the subscribers before it, for one run."""
 
-    `evict` says whether room is made as soon as an object was put, or after those online have it.
-    """
-
-    def __init__(
-        self,
-        policy: str,
-        cache_bytes: int,
-        *,
-        end_ms: int,
-        window_ms: int = 300_000,
-        windows: int = 1,
-        cap_ms: int = 3_600_000,
-        evict: Evict = "put",
-        expiry: ExpiryOf = "cache",
-    ) -> None:
-        self.caches = ResultCaches[int, None](
-            policy,
-            cache_bytes,
-            window_ms=window_ms,
-            windows=windows,
-            cap_ms=cap_ms,
-            expiry=expiry,
+    def __init__(self, setting: ReplaySetting) -> None:
+        self.setting = setting
+        self.counts = ResultCounts()
+        self.results = ResultCaches[int, None](
+            setting.policy,
+            setting.cache_bytes,
+            window_ms=setting.window_ms,
+            windows=setting.windows,
+            cap_ms=setting.cap_ms,
+            expiry=setting.expiry,
             on_removed=self._removed,
-            on_recompute=lambda _, expected: self._sum_rho_ttl.append(expected),
+            on_recompute=self._recomputed,
         )
-        self.evict = evict
-        self.end_ms = end_ms
-        self.window_ms = window_ms
-        self._counts = Counter(dict.fromkeys(COUNTS, 0))
+        self.broker = Broker(self.results)
         self._sum_rho_ttl: list[float] = []
-        self._put = 0
-        self._clock = 0
+        self._cold_integral: int | None = None
+        """The integral of the size over the first window, once that is over."""
+        self._now = 0
         self._online: set[int] = set()
-        self._subscriptions: dict[int, set[int]] = {}
-        self._produced: dict[int, Produced] = {}
+        self._following: dict[int, list[int]] = {}
+        """The subscriptions of each subscriber, in increasing order."""
+        self._bytes_upto: dict[int, list[int]] = {}
+        """For each subscription the bytes up to each position: the cluster counts from 1."""
 
-    def run(self, rows: Iterable[Row]) -> dict[str, Measured]:
+    def run(self, events: BrokerEvents) -> dict[str, Measured]:
         """Replay a whole table."""
-        for row in rows:
-            self.feed(row)
-        return self.finish()
+        end_ms = self.setting.end_of(events)
+        handlers = (self._login, self._logout, self._subscribe, self._unsubscribe, self._result)
+        advance = self.results.advance
+        columns = (events.time_ms, events.kind, events.subscriber, events.subscription, events.size)
+        for time_ms, kind, subscriber, subscription, size in zip(
+            *[column.tolist() for column in columns], strict=True
+        ):
+            self._now = time_ms
+            advance(time_ms)
+            handlers[kind](subscriber, subscription, size)
+        self._now = end_ms
+        advance(end_ms)
+        return self._measures(end_ms)
 
-    def feed(self, row: Row) -> None:
-        """Replay one row."""
-        if not self._clock <= row.time_ms <= self.end_ms:
-            raise BadTrace(f"a row at {row.time_ms} ms after {self._clock} ms, with the end at {self.end_ms} ms")
-        self._clock = row.time_ms
-        self.caches.advance(row.time_ms)
-        match row.kind:
-            case "result":
-                self._result(row.subscription, row.size)
-            case "login":
-                self._login(row.subscriber)
-            case "logout":
-                self._logout(row.subscriber)
-            case "subscribe":
-                self._subscribe(row.subscriber, row.subscription)
-            case "unsubscribe":
-                self._unsubscribe(row.subscriber, row.subscription)
-            case kind:
-                raise BadTrace(f"a row of kind '{kind}' at {row.time_ms} ms")
-
-    def finish(self) -> dict[str, Measured]:
-        """Let the time until the end pass; every measure by its name."""
-        self._clock = self.end_ms
-        self.caches.advance(self.end_ms)
-        counts = self._counts
-        counts["pending_end"] = sum(
-            produced.newest - position
-            for produced in self._produced.values()
-            for position in produced.retrieved.values()
+    def _measures(self, end_ms: int) -> dict[str, Measured]:
+        counts = self.counts
+        counts.left_objects, counts.left_bytes = self.results.objects, self.results.bytes
+        counts.pending_end = sum(
+            self._pending(subscriber, subscription)
+            for subscriber, following in self._following.items()
+            for subscription in following
         )
         # What was put entered the integrals with minus its time of entry, what left with plus its time of leaving.
-        counts["size_integral"] += self.caches.bytes * self.end_ms
-        counts["size_integral_warm"] += self.caches.bytes * self._warm(self.end_ms)
+        counts.size_integral += counts.left_bytes * end_ms
+        if self._cold_integral is not None:
+            counts.size_integral_warm = counts.size_integral - self._cold_integral
         return {
-            "policy": self.caches.policy.name,
-            "cache_bytes": self.caches.budget,
-            "evict": self.evict,
-            "expiry": self.caches.expiry,
-            **counts,
-            **self._derived(counts),
-        }
-
-    def _derived(self, counts: Counter[str]) -> dict[str, Measured]:
-        retrieved = counts["hits"] + counts["misses"]
-        # In units of 0.1 us: 0.25 s and 1 MB/s from the broker, for a miss 0.5 s and 10 MB/s on top.
-        latency = 2_500_000 * retrieved + 10 * (counts["hit_bytes"] + counts["miss_bytes"])
-        latency += 5_000_000 * counts["misses"] + counts["miss_bytes"]
-        reasons = ("dropped", "consumed", "abandoned")
-        held_ms = sum(counts[f"hold_{reason}_ms"] for reason in reasons)
-        removed = sum(counts[f"{reason}_objects"] for reason in reasons)
-        return {
-            "fetch_bytes": counts["vol_bytes"] + counts["miss_bytes"],
-            "lat_e7": latency,
-            "left_bytes": self.caches.bytes,
-            "left_objects": self.caches.objects,
-            "avg_bytes": _ratio(counts["size_integral"], self.end_ms),
-            "avg_bytes_warm": _ratio(counts["size_integral_warm"], max(0, self.end_ms - self.window_ms)),
-            "hit_ratio": _ratio(counts["hits"], retrieved),
-            "mean_hold_dropped_s": _ratio(counts["hold_dropped_ms"], 1000 * counts["dropped_objects"]),
-            "mean_hold_s": _ratio(held_ms, 1000 * removed),
-            "mean_latency_s": _ratio(latency, 10_000_000 * retrieved),
-            "mean_ttl_insert_s": _ratio(counts["ttl_insert_ms"], 1000 * self._put),
+            "policy": self.setting.policy,
+            "cache_bytes": self.setting.cache_bytes,
+            "evict": self.setting.evict,
+            "expiry": self.setting.expiry,
+            **counts.measures(end_ms=end_ms, window_ms=self.setting.window_ms),
             "sum_rho_T": self._sum_rho_ttl,
         }
 
-    def _result(self, subscription: int, size: int) -> None:
-        self._counts["results"] += 1
-        produced = self._produced.get(subscription)
-        if produced is None or not produced.retrieved:
-            self._counts["orphans"] += 1
-            return
-        self._counts["vol_bytes"] += size
-        self._cache(subscription, size)
-        if self.evict == "put":
-            self._make_room()
-        hits, misses = self._counts["hits"], self._counts["misses"]
-        self._retrieve(subscription, produced.retrieved.keys() & self._online)
-        self._counts["hits_push"] += self._counts["hits"] - hits
-        self._counts["misses_push"] += self._counts["misses"] - misses
-        if self.evict == "after":
-            self._make_room()
-
-    def _cache(self, subscription: int, size: int) -> None:
-        position = self._produced[subscription].add(size)
-        if self.caches.put(subscription, position, size, None, self._clock):
-            self._put += 1
-            self._counts["ttl_insert_ms"] += self.caches.ttl(subscription)
-            self._counts["size_integral"] -= size * self._clock
-            self._counts["size_integral_warm"] -= size * self._warm(self._clock)
-
-    def _make_room(self) -> None:
-        self.caches.make_room(self._clock)
-        self._counts["max_bytes"] = max(self._counts["max_bytes"], self.caches.bytes)
-        if self._clock >= self.window_ms:
-            self._counts["max_bytes_warm"] = max(self._counts["max_bytes_warm"], self.caches.bytes)
-
-    def _retrieve(self, subscription: int, subscribers: Collection[int]) -> None:
-        """Deliver all that is pending; none takes from the cache what another still has to get."""
-        produced = self._produced[subscription]
-        newest = produced.newest
-        starts = Counter(map(produced.retrieved.__getitem__, subscribers))
-        if all(after == newest for after in starts):
-            return
-        held = self.caches.held(subscription)
-        for after, number in starts.items():
-            cached_after = newest if held is None else max(after, held[0] - 1)
-            self._counts["hits"] += number * (newest - cached_after)
-            self._counts["hit_bytes"] += number * produced.bytes_between(cached_after, newest)
-            self._counts["misses"] += number * (cached_after - after)
-            self._counts["miss_bytes"] += number * produced.bytes_between(after, cached_after)
-        produced.retrieved.update(dict.fromkeys(subscribers, newest))
-        self.caches.touch(subscription, self._clock)
-        self.caches.acknowledge_all(subscription, subscribers, newest, self._clock)
-
-    def _login(self, subscriber: int) -> None:
+    def _login(self, subscriber: int, _subscription: int, _size: int) -> None:
         if subscriber in self._online:
-            self._counts["ignored_events"] += 1
+            self.counts.ignored_events += 1
             return
         self._online.add(subscriber)
-        for subscription in sorted(self._subscriptions.get(subscriber, ())):
-            self._retrieve(subscription, (subscriber,))
+        following = self._following.get(subscriber, ())
+        for subscription, retrieved in self.broker.login(subscriber, following, self._now):
+            self._delivered(subscription, 1, retrieved)
 
-    def _logout(self, subscriber: int) -> None:
+    def _logout(self, subscriber: int, _subscription: int, _size: int) -> None:
+        if subscriber not in self._online:
+            self.counts.ignored_events += 1
+            return
+        self._online.remove(subscriber)
+        self.broker.logout(subscriber, self._following.get(subscriber, ()))
+
+    def _subscribe(self, subscriber: int, subscription: int, _size: int) -> None:
+        if self.broker.position(subscriber, subscription) is not None:
+            self.counts.ignored_events += 1
+            return
+        newest = len(self._bytes_upto.setdefault(subscription, [0])) - 1
+        self.broker.follow(subscriber, subscription, position=newest, head=newest, now=self._now)
+        insort(self._following.setdefault(subscriber, []), subscription)
         if subscriber in self._online:
-            self._online.remove(subscriber)
-        else:
-            self._counts["ignored_events"] += 1
+            self.broker.login(subscriber, (subscription,), self._now)
 
-    def _subscribe(self, subscriber: int, subscription: int) -> None:
-        if not self.caches.attach(subscription, subscriber, self._clock):
-            self._counts["ignored_events"] += 1
+    def _unsubscribe(self, subscriber: int, subscription: int, _size: int) -> None:
+        if self.broker.position(subscriber, subscription) is None:
+            self.counts.ignored_events += 1
             return
-        produced = self._produced.setdefault(subscription, Produced())
-        produced.retrieved[subscriber] = produced.newest
-        self._subscriptions.setdefault(subscriber, set()).add(subscription)
+        self.counts.undelivered += self._pending(subscriber, subscription)
+        self.broker.unfollow(subscriber, subscription, self._now)
+        self._following[subscriber].remove(subscription)
 
-    def _unsubscribe(self, subscriber: int, subscription: int) -> None:
-        if not self.caches.detach(subscription, subscriber, self._clock):
-            self._counts["ignored_events"] += 1
+    def _result(self, _subscriber: int, subscription: int, size: int) -> None:
+        counts, now = self.counts, self._now
+        counts.results += 1
+        if subscription not in self.broker:
+            counts.orphans += 1
             return
-        produced = self._produced[subscription]
-        self._counts["undelivered"] += produced.newest - produced.retrieved.pop(subscriber)
-        self._subscriptions[subscriber].remove(subscription)
+        counts.vol_bytes += size
+        bytes_upto = self._bytes_upto[subscription]
+        position = len(bytes_upto)
+        bytes_upto.append(bytes_upto[-1] + size)
+        if self.broker.told(subscription, position, now) is not None:
+            self.broker.arrived(subscription, ((position, size, None),), now, room=False)
+            counts.ttl_insert_ms += self.results.ttl(subscription)
+            counts.size_integral -= size * now
+        if self.setting.evict == "put":
+            self._make_room()
+        pushed = self.broker.push(subscription, now)
+        if pushed is not None:
+            hits, misses = counts.hits, counts.misses
+            self._delivered(subscription, *pushed)
+            counts.hits_push += counts.hits - hits
+            counts.misses_push += counts.misses - misses
+        if self.setting.evict == "after":
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self.results.make_room(self._now)
+        held, counts = self.results.bytes, self.counts
+        counts.max_bytes = max(counts.max_bytes, held)
+        if held > counts.max_bytes_warm and self._now >= self.setting.window_ms:
+            counts.max_bytes_warm = held
+
+    def _delivered(self, subscription: int, number: int, retrieved: Retrieval) -> None:
+        """So many subscribers have got what was pending for each of them."""
+        after, missed_until, until = retrieved
+        counts, bytes_upto = self.counts, self._bytes_upto[subscription]
+        counts.hits += number * (until - missed_until)
+        counts.hit_bytes += number * (bytes_upto[until] - bytes_upto[missed_until])
+        if missed_until > after:
+            counts.misses += number * (missed_until - after)
+            counts.miss_bytes += number * (bytes_upto[missed_until] - bytes_upto[after])
+
+    def _pending(self, subscriber: int, subscription: int) -> int:
+        position = self.broker.position(subscriber, subscription)
+        assert position is not None
+        return self.broker.head(subscription) - position
 
     def _removed(self, gone: Removed[int]) -> None:
-        self._counts[f"{gone.reason}_objects"] += 1
-        self._counts[f"{gone.reason}_bytes"] += gone.size
-        self._counts[f"hold_{gone.reason}_ms"] += gone.at_ms - gone.inserted_ms
-        self._counts["size_integral"] += gone.size * gone.at_ms
-        self._counts["size_integral_warm"] += gone.size * self._warm(gone.at_ms)
+        _, _, size, inserted_ms, at_ms, reason = gone
+        counts, held_ms = self.counts, at_ms - inserted_ms
+        match reason:
+            case "dropped":
+                counts.dropped_objects += 1
+                counts.dropped_bytes += size
+                counts.hold_dropped_ms += held_ms
+            case "consumed":
+                counts.consumed_objects += 1
+                counts.consumed_bytes += size
+                counts.hold_consumed_ms += held_ms
+            case "abandoned":
+                counts.abandoned_objects += 1
+                counts.abandoned_bytes += size
+                counts.hold_abandoned_ms += held_ms
+        counts.size_integral += size * at_ms
 
-    def _warm(self, time_ms: int) -> int:
-        """How much of the time up to a moment lies behind the first window."""
-        return max(0, time_ms - self.window_ms)
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+    def _recomputed(self, at_ms: int, expected: float) -> None:
+        self._sum_rho_ttl.append(expected)
+        if self._cold_integral is None:
+            self._cold_integral = self.counts.size_integral + self.results.bytes * at_ms
