@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 from broker_process import NEWSSTAND, SECRET, Process, start_coordinator, wait_ready
 from press import ADMIN, Press
+from test_broker_live import login, subscribe
 
 
 def started(folder: Path, press: Press, token: str, secret: str, *more: object) -> Process:
@@ -46,3 +50,27 @@ def test_a_coordinator_that_is_away_is_waited_for(press: Press, tmp_path: Path) 
         assert any("the broker goes on without it" in line for line in broker.said)
     finally:
         assert broker.stop() == 0
+
+
+def test_a_coordinator_that_has_lost_its_store_makes_nobody_be_forgotten(press: Press, tmp_path: Path) -> None:
+    coordinator = start_coordinator(tmp_path / "coordinator")
+    more = ("--coordinator", coordinator.url)
+    broker = started(tmp_path / "broker", press, ADMIN, SECRET, *more)
+    try:
+        wait_ready(broker.url)
+        with closing(login(broker.url, "ann")) as ann:
+            subscribe(ann, kind="fire")
+            coordinator.kill()
+            shutil.rmtree(tmp_path / "coordinator")
+            coordinator = start_coordinator(tmp_path / "coordinator", int(coordinator.url.rpartition(":")[2]))
+            until = time.monotonic() + 20
+            while not any("another store" in line for line in broker.said):
+                assert time.monotonic() < until, broker.said[-5:]
+                time.sleep(0.1)
+            subscribe(ann, kind="flood")  # a change that it must not be told of
+            time.sleep(1.5)
+            assert len(ann.get("/subscriptions").json()["subscriptions"]) == 2
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+        coordinator.kill()

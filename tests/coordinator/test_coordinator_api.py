@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     assert "ana@example" in north.post("/brokers/south/heartbeat", json=BEAT).json()["adopt"], "to catch up"
     registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
     assert "ana@example" in registered.pop("homes")
+    assert re.fullmatch("[0-9a-f]{16}", registered.pop("store"))
     assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up"}
 
 

@@ -28,6 +28,10 @@ class SecretRefused(NoCoordinator):
     """The coordinator has another secret."""
 
 
+class AnotherStore(NoCoordinator):
+    """The coordinator is not the one that knows who is at home here: to obey it would be to forget everybody."""
+
+
 class Taken(NewsstandError):
     """A subscriber of that name is registered already."""
 
@@ -54,6 +58,7 @@ class _Registered(msgspec.Struct):
     heartbeat_s: float
     homes: list[str]
     state: str = "up"
+    store: str = ""
 
 
 class _Beat(msgspec.Struct):
@@ -108,6 +113,8 @@ class Home:
         self._exchange = asyncio.Lock()
         """What is unsent does not change while a record is compared with the coordinator's."""
         self._leaving = False
+        self._registered = False
+        """By the coordinator that this broker belongs to, since it started."""
         self._changed = asyncio.Event()
         self._changed.set()
         self.is_up = False
@@ -166,7 +173,7 @@ class Home:
         """
         adopted: list[str] = []
         forgot: list[str] = []
-        accepted, heard_of = False, True
+        accepted, complaint = False, ""
         registered: _Registered | None = None
         while not self._leaving:
             try:
@@ -180,7 +187,8 @@ class Home:
                     continue
                 if not response.is_success:
                     raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-                self.is_up = accepted = heard_of = True
+                self.is_up = accepted = True
+                complaint = ""
                 beat = msgspec.json.decode(response.content, type=_Beat)
                 if beat.moved:
                     await self._forget(beat.moved)
@@ -189,9 +197,10 @@ class Home:
             except NewsstandError as error:
                 if isinstance(error, SecretRefused) and not accepted:
                     raise
-                if heard_of:
+                if str(error) != complaint:
+                    complaint = str(error)
                     logger.warning("%s; the broker goes on without it", error)
-                self.is_up = heard_of = False
+                self.is_up = False
             except Exception:  # whatever it was, the broker must go on saying that it lives
                 logger.exception("a heartbeat failed")
                 self.is_up = False
@@ -238,6 +247,8 @@ class Home:
 
     async def flush(self) -> None:
         """Send all changes that the coordinator does not have."""
+        if not self._registered:
+            raise NoCoordinator("the broker is not registered yet")
         while True:
             async with self._exchange:
                 upto, changes = await asyncio.to_thread(self._store.unsent, AT_ONCE)
@@ -259,6 +270,7 @@ class Home:
         return msgspec.json.decode(response.content, type=_Left).moved if response.is_success else 0
 
     async def _register(self) -> _Registered:
+        self._registered = False
         place = {name: value for name, value in vars(self._place).items() if value is not None}
         response = await self._ask("PUT", f"/brokers/{self._broker}", place)
         if response.status_code in (401, 403):
@@ -266,9 +278,22 @@ class Home:
         if not response.is_success:
             raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
         registered = msgspec.json.decode(response.content, type=_Registered)
+        await asyncio.to_thread(self._know, registered.store)
+        self._registered = True
         self._adopted(await self._only(registered.homes))
         logger.info("registered at the coordinator")
         return registered
+
+    def _know(self, store: str) -> None:
+        """Remember the coordinator's store by its first word; refuse another."""
+        kept = self._store.recall("coordinator")
+        if kept is None:
+            self._store.remember("coordinator", store)
+        elif kept != store:
+            raise AnotherStore(
+                f"the coordinator has another store ({store}) than the one that knows this broker's subscribers "
+                f"({kept}): give it back its store, or start this broker with a new data folder"
+            )
 
     async def _take(self) -> None:
         asked, self._asked = self._asked, {}

@@ -59,8 +59,8 @@ def broker_routes(desk: Desk) -> APIRouter:
         place = place_of(told.lat, told.lon, told.node)
         broker = BrokerRecord(name, told.url, place, told.capacity)
         state, homes = await desk.ask(coordinator.register, broker, desk.clock())
-        lease_s = coordinator.lease_s
-        return answer({"lease_s": lease_s, "heartbeat_s": lease_s / 3, "homes": homes, "state": state})
+        times = {"lease_s": coordinator.lease_s, "heartbeat_s": coordinator.lease_s / 3}
+        return answer({**times, "homes": homes, "state": state, "store": coordinator.identity})
 
     @router.post(
         "/brokers/{name}/heartbeat",

@@ -67,6 +67,7 @@ class RegisteredShape(BaseModel):
     heartbeat_s: float
     homes: list[str] = Field(description="the subscribers whose home it is; all others it must forget")
     state: Literal["up", "draining"]
+    store: str = Field(description="the identity of the coordinator's store; another one does not know the homes")
 
 
 class ToldShape(BaseModel):

@@ -42,6 +42,7 @@ class Coordinator:
         moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
         self._store = store
+        self.identity = store.identity
         self._around = around
         self._policy = policy
         self.lease_s = lease_s

@@ -25,6 +25,9 @@ class Taken(NewsstandError):
 class Store(Protocol):
     """Brokers, subscribers, their homes, and handovers."""
 
+    identity: str
+    """Made with the store: by this brokers know whether it is still the one that they told everything."""
+
     def brokers(self) -> list[BrokerRecord]:
         """Every broker that is known."""
         ...

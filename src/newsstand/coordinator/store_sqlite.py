@@ -42,6 +42,8 @@ DELETE FROM ended WHERE expires < unixepoch();
 CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
     unread_since TEXT, PRIMARY KEY (broker, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_serial ON handovers (broker, kind, serial);
+CREATE TABLE IF NOT EXISTS about (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO about VALUES ('identity', lower(hex(randomblob(8))));
 PRAGMA user_version = 1;
 COMMIT;
 """
@@ -109,6 +111,7 @@ class SqliteStore:
             if code == sqlite3.SQLITE_NOTADB:
                 raise BadInput(f"{self._path}: this is no store of a coordinator; name another folder") from error
             raise
+        ((self.identity,),) = self._connection.execute("SELECT text FROM about WHERE what = 'identity'")
         ((self._serial,),) = self._connection.execute("SELECT coalesce(max(serial), 0) FROM handovers")
 
     @contextmanager
