@@ -172,7 +172,7 @@ class ResultCaches(Generic[Key, Value]):
             self._sweep(cache, found, now, "consumed")
 
     def join_crowd(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> Retrieval | None:
-        """Let a subscriber retrieve up to where the crowd is, and then always with it; None if it had everything."""
+        """Let a subscriber retrieve up to where the crowd is, and then with it; None if it had everything."""
         found = self._caches[cache]
         after = found.join_crowd(subscriber, upto)
         return None if after >= upto else self._retrieved(cache, found, after, upto, now)

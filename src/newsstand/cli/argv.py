@@ -7,10 +7,13 @@ from pathlib import Path
 
 from newsstand.errors import BadOption
 
-MANY = ("--policy", "--capacity", "--beta", "--policy-file")
+MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes")
 """The options that take one or more values."""
 
-ONE = ("--figure", "--format", "--master", "--conf")
+ONE = (
+    *("--figure", "--format", "--master", "--conf"),
+    *("--evict", "--expiry", "--end-ms", "--window-ms", "--windows", "--cap-ms", "--engine"),
+)
 """The options beside them that take one value."""
 
 

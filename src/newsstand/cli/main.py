@@ -19,6 +19,7 @@ from newsstand.cli import (
     coordinator,
     demo,
     publish,
+    replay,
     reproduce,
     simulate,
     up,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.add_typer(workload.app, name="workload")
 app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
+app.command("replay")(replay.replay)
 app.command("policies")(simulate.policies)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)

@@ -97,10 +97,11 @@ def _files(path: Path) -> list[Path]:
     files = [
         file
         for file in path.rglob("*")
-        if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+        if file.suffix in (".parquet", ".csv")
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise BadTrace(f"{path}: the folder holds no data file")
+        raise BadTrace(f"{path}: the folder holds no .parquet or .csv file")
     return sorted(files, key=Path.as_posix)
 
 
@@ -248,7 +249,7 @@ def _csv(file: Path, *, is_log: bool) -> pa.Table:
 def _require_columns(names: Sequence[str], file: Path) -> None:
     for column in COLUMNS:
         if column not in names:
-            raise BadTrace(f"{file}: column '{column}' is missing; it has {', '.join(names) or 'none'}")
+            raise BadTrace(f"{file}: column '{column}' is missing; a table of events has {', '.join(COLUMNS)}")
 
 
 def _first_line(error: Exception) -> str:

@@ -59,7 +59,7 @@ class ReplaySetting:
         if self.end_ms is None:
             return events.end_ms
         if self.end_ms < events.end_ms:
-            raise BadOption(f"end_ms is {self.end_ms}, before the last event, which is at {events.end_ms}")
+            raise BadOption(f"end_ms is {self.end_ms}: the last event is later, at {events.end_ms}")
         return self.end_ms
 
 

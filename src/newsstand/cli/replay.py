@@ -1,0 +1,121 @@
+"""`newsstand replay`: broker events through result caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from newsstand.caching import RESULT_POLICIES
+from newsstand.cli.options import Json
+
+if TYPE_CHECKING:
+    from newsstand.lab.result_counts import Measured
+
+
+def replay(
+    events: Annotated[
+        Path, typer.Argument(help="Broker events: CSV, Parquet, a folder of Parquet parts, or a broker's access/.")
+    ],
+    cache_bytes: Annotated[
+        list[int],
+        typer.Option("--cache-bytes", metavar="N ...", help="One or more budgets of all caches together."),
+    ],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", metavar="P ...", help=f"One or more of {', '.join(RESULT_POLICIES)}; default all."
+        ),
+    ] = None,
+    evict: Annotated[
+        Literal["put", "after"],
+        typer.Option(help="Make room when a result was put, or after those online have it."),
+    ] = "put",
+    expiry: Annotated[
+        Literal["cache", "object"],
+        typer.Option(help="Expiry by a cache's present time to live, or by that of the insertion."),
+    ] = "cache",
+    end_ms: Annotated[
+        int | None, typer.Option("--end-ms", metavar="T", help="When to stop; default with the last event.")
+    ] = None,
+    window_ms: Annotated[
+        int, typer.Option("--window-ms", metavar="W", help="How often times to live are computed.")
+    ] = 300_000,
+    windows: Annotated[
+        int, typer.Option("--windows", metavar="K", help="Over how many windows growth is measured.")
+    ] = 1,
+    cap_ms: Annotated[int, typer.Option("--cap-ms", metavar="C", help="The longest time to live.")] = 3_600_000,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw hit ratio over cache size (.svg, .png or .pdf).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay broker events under many policies and cache sizes.
+
+    Example: newsstand replay events.csv --policy lsc ttl --cache-bytes 50000000 100000000 --json
+    """
+    from newsstand.lab.broker_events import read_events
+    from newsstand.lab.result_replay import ReplaySetting
+    from newsstand.lab.result_replay import replay as run
+
+    if figure is not None:
+        from newsstand.lab.figures import require_drawable
+
+        require_drawable(figure)
+    names = list(RESULT_POLICIES) if not policy or policy == ["all"] else list(dict.fromkeys(policy))
+    settings = [
+        ReplaySetting(name, size, evict, expiry, end_ms, window_ms, windows, cap_ms)
+        for name in names
+        for size in dict.fromkeys(cache_bytes)
+    ]
+    table = read_events(events)
+    answers = [run(table, setting) for setting in settings]
+    if figure is not None:
+        from newsstand.lab.result_figure import draw_cache_sizes
+
+        draw_cache_sizes(answers, figure, title=str(events))
+    if as_json:
+        print(json.dumps(answers))
+    else:
+        show(answers)
+
+
+def show(answers: Sequence[Mapping[str, Measured]]) -> None:
+    """Print a table for people: ratios, megabytes and seconds."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("policy")
+    for name in ("cache MB", "hit ratio", "late", "latency s", "fetched MB", "average MB", "largest MB", "held s"):
+        table.add_column(name, justify="right")
+    for answer in answers:
+        table.add_row(
+            str(answer["policy"]),
+            _megabytes(answer["cache_bytes"]),
+            _rounded(answer["hit_ratio"], 4),
+            _rounded(_late(answer), 4),
+            _rounded(answer["mean_latency_s"], 3),
+            *(_megabytes(answer[name]) for name in ("fetch_bytes", "avg_bytes", "max_bytes")),
+            _rounded(answer["mean_hold_s"], 1),
+        )
+    Console().print(table)
+
+
+def _late(answer: Mapping[str, Measured]) -> float | None:
+    """The hit ratio of what was not pushed, but retrieved at a login."""
+    hits, misses = (int(str(answer[name])) - int(str(answer[f"{name}_push"])) for name in ("hits", "misses"))
+    return hits / (hits + misses) if hits + misses else None
+
+
+def _megabytes(value: Measured) -> str:
+    if value is None:
+        return "-"
+    megabytes = float(str(value)) / 1e6
+    return f"{megabytes:,.0f}" if megabytes >= 100 else f"{megabytes:.3g}"
+
+
+def _rounded(value: Measured, digits: int) -> str:
+    return "-" if value is None else f"{float(str(value)):.{digits}f}"
