@@ -58,6 +58,10 @@ The push counts are 0 for policies that ignore pushes. Without `--policy` every 
 `--json` prints `{out, publications, requests, subscriptions, trace, seed, pages, sq, popularity}`, the three
 tables as numbers of rows.
 """,
+    "newsstand workload bad2018": """\
+`--json` prints `{out, events, workload, …, end_ms}`: the number of events, and what `workload.json` says. See
+[broker events](trace-format.md#broker-events).
+""",
     "newsstand workload import": """\
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
 """,

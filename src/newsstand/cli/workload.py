@@ -57,6 +57,84 @@ def chen2003(
     _tell(out, asked, as_json)
 
 
+@app.command("bad2018")
+def bad2018(
+    out: Out,
+    subscribers: Annotated[int, typer.Option(help="How many subscribers.")] = 10_000,
+    subscriptions: Annotated[int, typer.Option(help="How many unique subscriptions.")] = 1_000,
+    per_subscriber: Annotated[int, typer.Option(help="Live subscriptions of each subscriber.")] = 10,
+    hours: Annotated[float, typer.Option(help="The simulated time.")] = 6.0,
+    interval: Annotated[
+        tuple[float, float],
+        typer.Option(
+            metavar="FROM TO", help="Seconds between results: a subscription's mean is uniform over these."
+        ),
+    ] = (10.0, 60.0),
+    size: Annotated[
+        tuple[int, int], typer.Option(metavar="FROM TO", help="Bytes of a result, uniform over these.")
+    ] = (1_000, 500_000),
+    on: Annotated[tuple[float, float], typer.Option(metavar="MU SIGMA", help="Minutes online, log-normal.")] = (
+        1.753,
+        1.425,
+    ),
+    off: Annotated[tuple[float, float], typer.Option(metavar="MU SIGMA", help="Minutes offline, log-normal.")] = (
+        2.415,
+        1.11,
+    ),
+    duration: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="MU SIGMA", help="Minutes that a subscription lasts, log-normal."),
+    ] = (1.0, 2.0),
+    popularity: Annotated[
+        Literal["uniform", "zipf"], typer.Option(help="How subscriptions are chosen: all alike, or by Zipf's law.")
+    ] = "uniform",
+    exponent: Annotated[float, typer.Option(help="Of Zipf's law.")] = 1.0,
+    join_minutes: Annotated[float, typer.Option(help="Subscribers join over this first period.")] = 0.0,
+    start: Annotated[
+        Literal["online", "stationary"],
+        typer.Option(help="Who joins is online, or in either state as if there for long."),
+    ] = "online",
+    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 1,
+    force: Force = False,
+    as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Write the broker's workload of Uddin & Venkatasubramanian (2018), Table II, as a table of events.
+
+    Example: newsstand workload bad2018 --seed 1 --out my-events
+    """
+    from newsstand.spark import open_session
+    from newsstand.workload.bad2018 import SimulationSettings
+    from newsstand.workload.bad2018_generate import HOLDS, generate
+    from newsstand.workload.store import refuse_existing
+
+    settings = SimulationSettings(
+        subscribers,
+        subscriptions,
+        per_subscriber,
+        hours,
+        interval,
+        size,
+        on,
+        off,
+        duration,
+        popularity,
+        exponent,
+        join_minutes,
+        start,
+        seed,
+    )
+    refuse_existing(out, force=force, holds=HOLDS)
+    session = open_session(master, conf or (), "newsstand workload", brief=subscribers < 50_000)
+    with session as spark, progress(spark, "generating"):
+        events = generate(spark, settings, out, force=force)
+    if as_json:
+        print(json.dumps({"out": str(out), "events": events, **settings.described()}))
+    else:
+        print(f"{out}: {events:,} events")
+
+
 @app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="A trace folder, an access log, or an oracleGeneral file.")],

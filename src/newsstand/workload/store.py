@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,13 +32,13 @@ SubscriptionsOf = Callable[
 ]
 
 
-def refuse_existing(out: Path, *, force: bool) -> None:
-    """Nothing is overwritten unasked, and never anything but a trace."""
+def refuse_existing(out: Path, *, force: bool, holds: Iterable[str] = tuple(COLUMNS)) -> None:
+    """Nothing is overwritten unasked, and never anything but a trace, which is known by what it holds."""
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out}: is a file, not a folder")
     if out.exists() and not force:
         raise BadInput(f"{out}: exists already; choose another folder or pass --force to replace it")
-    if out.exists() and any(out.iterdir()) and not all(_holds(out, name) for name in COLUMNS):
+    if out.exists() and any(out.iterdir()) and not all(_holds(out, name) for name in holds):
         raise BadInput(f"{out}: is not a trace, and --force replaces nothing else")
 
 
@@ -47,9 +47,9 @@ def _holds(folder: Path, table: str) -> bool:
 
 
 @contextmanager
-def new_folder(out: Path, *, force: bool) -> Iterator[Path]:
+def new_folder(out: Path, *, force: bool, holds: Iterable[str] = tuple(COLUMNS)) -> Iterator[Path]:
     """A folder to fill, which becomes `out` when the block ends well and vanishes when it does not."""
-    refuse_existing(out, force=force)
+    refuse_existing(out, force=force, holds=holds)
     out = out.resolve()  # what a link points to is what is replaced
     partial, before = (out.parent / f".{out.name}.{word}-{os.getpid()}" for word in ("partial", "before"))
     try:
