@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -14,12 +14,23 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Item = TypeVar("Item")
 errors = Console(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
     """A line for the user, not for programs."""
     errors.print(text, markup=False, soft_wrap=True)
+
+
+def each(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
+    """The items, with a bar that follows them."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        yield from bar.track(items, total=total, description=text)
 
 
 @contextmanager

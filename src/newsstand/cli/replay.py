@@ -12,10 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from newsstand.caching import RESULT_POLICIES
-from newsstand.cli.options import Json
+from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.progress import each, progress
 
 if TYPE_CHECKING:
+    from newsstand.lab.broker_events import BrokerEvents
     from newsstand.lab.result_counts import Measured
+    from newsstand.lab.result_replay import ReplaySetting
 
 
 def replay(
@@ -53,7 +56,15 @@ def replay(
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw hit ratio over cache size (.svg, .png or .pdf).")
     ] = None,
+    engine: Annotated[
+        Literal["auto", "core", "compiled"],
+        typer.Option(
+            help="The live broker's core, or the same compiled, for large tables; the answers are equal."
+        ),
+    ] = "auto",
     as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Replay broker events under many policies and cache sizes.
 
@@ -61,7 +72,7 @@ def replay(
     """
     from newsstand.lab.broker_events import read_events
     from newsstand.lab.result_replay import ReplaySetting
-    from newsstand.lab.result_replay import replay as run
+    from newsstand.lab.result_runs import chosen, is_for_spark, replay_all
 
     if figure is not None:
         from newsstand.lab.figures import require_drawable
@@ -74,7 +85,11 @@ def replay(
         for size in dict.fromkeys(cache_bytes)
     ]
     table = read_events(events)
-    answers = [run(table, setting) for setting in settings]
+    picked = chosen(engine, table, settings)
+    if master or conf or is_for_spark(table, settings):
+        answers = _on_spark(table, settings, picked, master, conf or ())
+    else:
+        answers = list(each(replay_all(table, settings, picked), len(settings), "replaying"))
     if figure is not None:
         from newsstand.lab.result_figure import draw_cache_sizes
 
@@ -83,6 +98,16 @@ def replay(
         print(json.dumps(answers))
     else:
         show(answers)
+
+
+def _on_spark(
+    table: BrokerEvents, settings: Sequence[ReplaySetting], engine: str, master: str | None, conf: Sequence[str]
+) -> list[dict[str, Measured]]:
+    from newsstand.lab.result_sweep import sweep
+    from newsstand.spark import open_session
+
+    with open_session(master, conf, "newsstand replay", brief=True) as spark, progress(spark, "replaying"):
+        return sweep(spark, table, settings, engine="objects" if engine == "core" else "compiled")
 
 
 def show(answers: Sequence[Mapping[str, Measured]]) -> None:
