@@ -29,7 +29,7 @@ def arrange_events(events: BrokerEvents) -> ResultTable:
     table = arrange(events.time_ms, events.kind, events.subscriber, events.subscription, events.size)
     # As the numerators of LSD do: see `newsstand.caching.bad2018`.
     if most_subscribers(table) * (5_000_000 + table.largest) > LARGEST:
-        raise BadTrace(f"a result of {table.largest} bytes for so many is too large for the compiled replay")
+        raise BadTrace(f"a result of {table.largest} bytes is too large for the compiled replay of so many")
     return table
 
 

@@ -1,7 +1,7 @@
 """Result caches in the order in which they would lose their tails: the twin of `newsstand.caching.tail_ranking`.
 
 A tournament: `winner[1]` is the cache with the lowest score, among equal ones that of the smallest number, and
-each node's winner is the better one of its two children's. A new score replays the matches from its leaf to the top.
+each node's winner is the better one of its two children's. A new score replays the matches from its leaf up.
 """
 
 from typing import NamedTuple
