@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import aiohttp
 import httpx
 import jwt
 from broker_process import SECRET
@@ -60,7 +61,7 @@ class Reader:
 
 
 def readers(
-    coordinator: str, tokens: Sequence[Tokens], kinds: int, http: httpx.AsyncClient, pace: Pace
+    coordinator: str, tokens: Sequence[Tokens], kinds: int, http: aiohttp.ClientSession, pace: Pace
 ) -> list[Reader]:
     return [
         Reader(

@@ -14,8 +14,9 @@ import time
 from itertools import islice
 from pathlib import Path
 
-import httpx
+import aiohttp
 import pytest
+from meddling import Told, answering
 from press import Press
 from printing import PASSWORD, a_name, print_numbers
 from standin import StandIn, serving
@@ -32,6 +33,8 @@ from newsstand.client import (
     SyncPublisher,
     Unreachable,
 )
+from newsstand.client.calls import Calls, NotNow
+from newsstand.client.home import Home
 from newsstand.client.pace import full_jitter
 from newsstand.client.sync import Options
 from newsstand.cluster.tokens import Token, digest_of
@@ -51,44 +54,32 @@ def pair(number: int) -> dict[str, object]:
     return {"access": f"access-{number}", "refresh": f"refresh-{number}", "expires_in": 900, "subscriber": "ana"}
 
 
-def answering(*answers: httpx.Response | Exception) -> tuple[httpx.AsyncClient, list[str]]:
-    """A transport that gives these answers one after the other, and what was asked."""
-    asked: list[str] = []
-    left = list(answers)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.host}{request.url.path}")
-        one = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(one, Exception):
-            raise one
-        return one
-
-    return httpx.AsyncClient(transport=httpx.MockTransport(answer)), asked
-
-
 def test_a_busy_broker_is_asked_again_and_a_lost_one_is_replaced() -> None:
-    http, asked = answering(
-        httpx.Response(200, json={"broker": {"name": "a", "url": "http://a"}, "sticky": False}),
-        httpx.Response(429, json={"error": "too many logins"}, headers={"Retry-After": "0"}),
-        httpx.Response(200, json=pair(1)),
-        httpx.ConnectError("refused"),
-        httpx.Response(200, json={"broker": {"name": "b", "url": "http://b"}, "sticky": True}),
-        httpx.Response(421, json={"error": "another"}),
-        httpx.Response(503, json={"error": "no broker is up"}),
-        httpx.Response(200, json={"broker": {"name": "c", "url": "http://c"}, "sticky": True}),
-        httpx.Response(401, json={"error": "the session has ended: log in"}),
-        httpx.Response(200, json=pair(2)),
-        httpx.Response(200, json={"channels": []}),
+    answers = (
+        Told(200, {"broker": {"name": "a", "url": "http://a"}, "sticky": False}),
+        Told(429, {"error": "too many logins"}, headers={"Retry-After": "0"}),
+        Told(200, pair(1)),
+        aiohttp.ClientConnectionError("refused"),
+        Told(200, {"broker": {"name": "b", "url": "http://b"}, "sticky": True}),
+        Told(421, {"error": "another"}),
+        Told(503, {"error": "no broker is up"}),
+        Told(200, {"broker": {"name": "c", "url": "http://c"}, "sticky": True}),
+        Told(401, {"error": "the session has ended: log in"}),
+        Told(200, pair(2)),
+        Told(200, {"channels": []}),
     )
 
-    async def work() -> None:
-        async with Client("http://where", "ana", PASSWORD, http=http, pace=SOON, rng=random.Random(1)) as client:
+    async def work() -> list[str]:
+        async with (
+            answering(*answers) as (http, asked),
+            Client("http://where", "ana", PASSWORD, http=http, pace=SOON, rng=random.Random(1)) as client,
+        ):
             assert await client.channels() == []
             assert client.tokens is not None
             assert client.tokens.access == "access-2"
+            return asked
 
-    asyncio.run(work())
-    assert asked == [
+    assert asyncio.run(work()) == [
         "GET where/broker",
         "POST a/login",
         "POST a/login",
@@ -103,36 +94,74 @@ def test_a_busy_broker_is_asked_again_and_a_lost_one_is_replaced() -> None:
     ]
 
 
+def test_a_broker_that_is_gone_rests_while_the_coordinator_names_it() -> None:
+    clock = [0.0]
+    named = [Told(200, {"broker": {"name": name, "url": f"http://{name}"}}) for name in ("a", "a", "a", "a", "b")]
+
+    async def work() -> None:
+        async with answering(*named) as (http, asked):
+            home = Home(
+                Calls(http, None, SOON, random.Random(1)), "http://where", None, None, None, lambda: clock[0]
+            )
+            assert await home.url(None) == "http://a"
+            home.lost("http://a")  # a line was cut: it may be there
+            assert await home.url(None) == "http://a"
+            home.lost("http://a", gone=True)
+            with pytest.raises(NotNow, match="does not know it yet") as rests:
+                await home.url(None)
+            clock[0] += rests.value.after_s
+            assert await home.url(None) == "http://a"  # it may be back
+            home.lost("http://a", gone=True)
+            assert await home.url(None) == "http://b"
+            assert len(asked) == 5
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize(
     ("answer", "match"),
     [
-        (httpx.ConnectError("refused"), r"http://a/login does not answer \(ConnectError\); given up after 0.5 s"),
-        (httpx.Response(503, json={"error": "not\n ready"}), "not ready; given up after 0.5 s"),
-        (httpx.Response(502, text="<html>"), "http://a/login answers 502; given up after 0.5 s"),
+        (aiohttp.ClientConnectionError(), r"http://a/login does not answer \(ClientConnectionError\); given up"),
+        (Told(503, {"error": "not\n ready"}), "not ready; given up after 0.5 s"),
+        (Told(502, "<html>"), "http://a/login answers 502; given up after 0.5 s"),
     ],
 )
-def test_a_call_is_given_up_at_its_deadline(answer: httpx.Response | Exception, match: str) -> None:
-    http, asked = answering(answer)
-
+def test_a_call_is_given_up_at_its_deadline(answer: Told | Exception, match: str) -> None:
     async def work() -> None:
-        async with Client(broker="http://a", name="ana", password=PASSWORD, http=http, pace=SOON):
-            pass
+        async with answering(answer) as (http, asked):
+            begun = time.monotonic()
+            with pytest.raises(Unreachable, match=match):
+                await Client(broker="http://a", name="ana", password=PASSWORD, http=http, pace=SOON).__aenter__()
+            assert len(asked) > 3
+            assert time.monotonic() - begun < 5
 
-    begun = time.monotonic()
-    with pytest.raises(Unreachable, match=match):
-        asyncio.run(work())
-    assert len(asked) > 3
-    assert time.monotonic() - begun < 5
+    asyncio.run(work())
 
 
 def test_an_answer_that_is_not_understood_is_an_error_of_one_line() -> None:
-    http, _ = answering(httpx.Response(200, text="<html>\n</html>"))
-    with pytest.raises(Refused, match="not understood") as raised:
-        asyncio.run(Client(broker="http://a", name="ana", password=PASSWORD, http=http).__aenter__())
-    assert "\n" not in str(raised.value)
+    async def work() -> None:
+        async with answering(Told(200, "<html>\n</html>")) as (http, _):
+            with pytest.raises(Refused, match="not understood") as raised:
+                await Client(broker="http://a", name="ana", password=PASSWORD, http=http).__aenter__()
+            assert "\n" not in str(raised.value)
+
+    asyncio.run(work())
 
 
-NEVER = {"pyspark", "fastapi", "starlette", "uvicorn", "pyarrow", "pandas", "numpy", "numba", "argon2", "pydantic"}
+NEVER = {
+    "httpx",
+    "websockets",
+    "pyspark",
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "numba",
+    "argon2",
+    "pydantic",
+}
 
 
 def test_a_client_loads_nothing_of_the_servers_and_is_quick_to_load() -> None:

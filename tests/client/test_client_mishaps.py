@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-import httpx
+import aiohttp
 import msgspec
 import pytest
+from meddling import Send, Told, between
 from press import Press
 from printing import PASSWORD, QUICK, a_client, a_name, print_numbers, standing, take
 
 from newsstand.client import Client, Misused, Refused, SyncClient, Tokens
 
-Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
-
 
 def run(work) -> None:  # type: ignore[no-untyped-def]
     asyncio.run(asyncio.wait_for(work, 60))
-
-
-def between(meddle: Callable[[httpx.Request, Send], Awaitable[httpx.Response]]) -> httpx.AsyncClient:
-    """Somebody between a client and a broker, who passes requests on or answers them."""
-
-    class Meddling(httpx.AsyncHTTPTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            return await meddle(request, super().handle_async_request)
-
-    return httpx.AsyncClient(transport=Meddling())
 
 
 async def tokens_to_renew(broker: str) -> Tokens:
@@ -46,7 +34,7 @@ class HeldBack:
     def __init__(self) -> None:
         self.given, self.free = asyncio.Event(), asyncio.Event()
 
-    async def meddle(self, request: httpx.Request, send: Send) -> httpx.Response:
+    async def meddle(self, request: aiohttp.ClientRequest, send: Send) -> aiohttp.ClientResponse | Told:
         response = await send(request)
         if request.url.path == "/refresh":
             self.given.set()
@@ -93,12 +81,12 @@ def test_a_broker_that_promises_more_than_it_gives_is_not_asked_without_a_pause(
     asked: list[float] = []
     ready = asyncio.Event()
 
-    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+    async def meddle(request: aiohttp.ClientRequest, send: Send) -> aiohttp.ClientResponse | Told:
         if request.url.path.endswith("/results"):
             asked.append(time.monotonic())
             await asyncio.sleep(0)
             if not ready.is_set():
-                return httpx.Response(200, json={"results": [], "head": 2, "next": 0})
+                return Told(200, {"results": [], "head": 2, "next": 0})
         return await send(request)
 
     async def work() -> None:
@@ -120,9 +108,9 @@ def test_a_broker_that_promises_more_than_it_gives_is_not_asked_without_a_pause(
 def test_a_broker_that_fails_to_renew_is_asked_again_by_who_iterates(press: Press, broker: str) -> None:
     failing = [500, 507, 500]
 
-    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+    async def meddle(request: aiohttp.ClientRequest, send: Send) -> aiohttp.ClientResponse | Told:
         if request.url.path == "/refresh" and failing:
-            return httpx.Response(failing.pop(), json={"error": "the disk is full"})
+            return Told(failing.pop(), {"error": "the disk is full"})
         return await send(request)
 
     async def work() -> None:
@@ -140,9 +128,9 @@ def test_a_broker_that_fails_to_renew_is_asked_again_by_who_iterates(press: Pres
 def test_after_a_failure_one_can_iterate_again(press: Press, broker: str) -> None:
     wrong: list[str] = []
 
-    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+    async def meddle(request: aiohttp.ClientRequest, send: Send) -> aiohttp.ClientResponse | Told:
         if request.url.path == "/refresh" and wrong:
-            return httpx.Response(200, text=wrong[0])
+            return Told(200, wrong[0])
         return await send(request)
 
     async def work() -> None:
@@ -171,10 +159,10 @@ def test_leaving_takes_no_longer_with_many_subscriptions(
 ) -> None:
     monkeypatch.setattr("newsstand.client.client.FLUSH_S", 0.5)
 
-    async def meddle(request: httpx.Request, send: Send) -> httpx.Response:
+    async def meddle(request: aiohttp.ClientRequest, send: Send) -> aiohttp.ClientResponse | Told:
         if request.url.path.endswith("/ack"):
             await asyncio.sleep(1)
-            return httpx.Response(503, json={"error": "busy"})
+            return Told(503, {"error": "busy"})
         return await send(request)
 
     async def work() -> None:

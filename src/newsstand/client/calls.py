@@ -6,21 +6,24 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-import httpx
+import aiohttp
 import msgspec
 
 from newsstand.client.errors import Gone, NotThere, Refused, Unreachable
 from newsstand.client.pace import Pace, full_jitter
+from newsstand.client.proxies import proxy_for
 
 T = TypeVar("T")
 AT_ONCE = 16
-"""Requests at once over one `httpx.AsyncClient`: its pool slows down with the number of those that wait in it."""
-_turns: WeakKeyDictionary[httpx.AsyncClient, asyncio.Semaphore] = WeakKeyDictionary()
+"""Requests at once over one pool, and so the connections that it keeps beside those of WebSockets."""
+_turns: WeakKeyDictionary[aiohttp.ClientSession, asyncio.Semaphore] = WeakKeyDictionary()
+SMALL, SLOW = 1 << 16, 1 << 16
+"""Bytes that a line takes at once, and in a second if it is slow."""
 
 
 class NotNow(Exception):
@@ -32,29 +35,55 @@ class NotNow(Exception):
 
 
 class Lost(NotNow):
-    """Who was asked is not there, or is the wrong one."""
+    """Who was asked is not there, or is the wrong one; `gone` if nobody could be connected to."""
+
+    def __init__(self, reason: str, *, gone: bool = False) -> None:
+        super().__init__(reason)
+        self.gone = gone
 
 
-@cache
-def default_tls() -> ssl.SSLContext:
-    """One context for all clients of a process: making it takes longer than most calls."""
-    return httpx.create_ssl_context()
+class Answer(NamedTuple):
+    """A response that was read to its end; `url` is what was asked, without the query."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
 
 
-def new_http(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """A pool of connections as clients want it; several may share it."""
-    # Servers close what was idle for 5 s: to be the first is to be spared a failed request.
-    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=3.0)
-    return httpx.AsyncClient(verify=tls or default_tls(), limits=limits)
+def new_http(tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """A pool of connections as clients want it, for the event loop that runs; several may share it."""
+    # Servers close what was idle for 5 s: to be the first is to be spared a failed request. No limit, since
+    # WebSockets would count; requests take turns.
+    connector = aiohttp.TCPConnector(ssl=tls or True, limit=0, keepalive_timeout=3.0)
+    cookies = aiohttp.DummyCookieJar()
+    return aiohttp.ClientSession(connector=connector, cookie_jar=cookies, timeout=aiohttp.ClientTimeout())
 
 
 class Calls:
-    """Makes HTTP requests through a pool that others may use, too."""
+    """Makes HTTP requests through a pool that others may use, too, or through one of its own."""
 
-    def __init__(self, http: httpx.AsyncClient, pace: Pace, rng: random.Random) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession | None, tls: ssl.SSLContext | None, pace: Pace, rng: random.Random
+    ) -> None:
         self._http = http
+        self._own = http is None
+        self._tls = tls
         self._pace = pace
         self._rng = rng
+        self._patience = aiohttp.ClientTimeout(connect=pace.answer_s, sock_read=pace.answer_s)
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        """The pool; one of its own is made when it is needed, for the event loop that runs then."""
+        if self._http is None:
+            self._http = new_http(self._tls)
+        return self._http
+
+    async def close(self) -> None:
+        """Close the connections, if nobody else has them."""
+        if self._own and self._http is not None:
+            await self._http.close()
 
     async def once(
         self,
@@ -64,9 +93,9 @@ class Calls:
         token: str | None = None,
         body: object = None,
         content: bytes | None = None,
-        params: dict[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> httpx.Response:
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         """One attempt; raises Lost or NotNow if another may do better."""
         sent = dict(headers or {})
         if token is not None:
@@ -75,21 +104,39 @@ class Calls:
             content = msgspec.json.encode(body)
         if content is not None:
             sent.setdefault("Content-Type", "application/json")
-        turn = _turns.get(self._http)
+        http = self.http
+        turn = _turns.get(http)
         if turn is None:
-            turn = _turns[self._http] = asyncio.Semaphore(AT_ONCE)
+            turn = _turns[http] = asyncio.Semaphore(AT_ONCE)
         try:
-            async with turn:
-                response = await self._http.request(
-                    method, url, content=content, params=params, headers=sent, timeout=self._pace.answer_s
-                )
-        except (httpx.TransportError, httpx.DecodingError) as error:
-            raise Lost(f"{url} does not answer ({type(error).__name__})") from error
-        if response.status_code == 421:
+            async with (
+                turn,
+                http.request(
+                    method,
+                    f"{url}?{urlencode(params)}" if params else url,
+                    data=content,
+                    headers=sent,
+                    allow_redirects=False,
+                    proxy=proxy_for(url),
+                    timeout=self._patience_for(content),
+                ) as response,
+            ):
+                answer = Answer(url, response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            gone = isinstance(error, aiohttp.ClientConnectorError)
+            raise Lost(f"{url} does not answer ({type(error).__name__})", gone=gone) from error
+        if answer.status == 421:
             raise Lost(f"{url} is the wrong broker")
-        if response.status_code == 429 or response.is_server_error:
-            raise NotNow(reason_of(response), _retry_after(response))
-        return response
+        if answer.status == 429 or answer.status >= 500:
+            raise NotNow(reason_of(answer), _retry_after(answer))
+        return answer
+
+    def _patience_for(self, content: bytes | None) -> aiohttp.ClientTimeout:
+        """aiohttp waits for ever while it sends, so what a line may not take at once has a limit for all of it."""
+        if content is None or len(content) <= SMALL:
+            return self._patience
+        longest = self._pace.answer_s + len(content) / SLOW
+        return aiohttp.ClientTimeout(total=longest, connect=self._pace.answer_s, sock_read=self._pace.answer_s)
 
     async def patiently(self, attempt: Callable[[], Awaitable[T]], deadline_s: float | None) -> T:
         """The first success; Unreachable if there is none before the deadline."""
@@ -105,24 +152,24 @@ class Calls:
             await asyncio.sleep(wait)
 
 
-def accepted(response: httpx.Response) -> httpx.Response:
-    """The response, if it is a good one; else the error that it tells of."""
-    if response.is_success or response.status_code == 304:
-        return response
-    reason = reason_of(response)
-    if response.status_code == 404:
+def accepted(answer: Answer) -> Answer:
+    """The answer, if it is a good one; else the error that it tells of."""
+    if 200 <= answer.status < 300 or answer.status == 304:
+        return answer
+    reason = reason_of(answer)
+    if answer.status == 404:
         raise NotThere(reason, 404)
-    if response.status_code == 410:
-        raise Gone(reason, decoded(response, _Earliest).earliest)
-    raise Refused(reason, response.status_code)
+    if answer.status == 410:
+        raise Gone(reason, decoded(answer, _Earliest).earliest)
+    raise Refused(reason, answer.status)
 
 
-def decoded(response: httpx.Response, shape: type[T]) -> T:
-    """The JSON of a response."""
+def decoded(answer: Answer, shape: type[T]) -> T:
+    """The JSON of an answer."""
     try:
-        return msgspec.json.decode(response.content, type=shape)
+        return msgspec.json.decode(answer.content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"{response.url} answers what is not understood: {error}", response.status_code) from error
+        raise Refused(f"{answer.url} answers what is not understood: {error}", answer.status) from error
 
 
 class _Problem(msgspec.Struct):
@@ -133,16 +180,16 @@ class _Earliest(msgspec.Struct):
     earliest: int
 
 
-def reason_of(response: httpx.Response) -> str:
+def reason_of(answer: Answer) -> str:
     """The one line with which an error is explained."""
     try:
-        return " ".join(msgspec.json.decode(response.content, type=_Problem).error.split())
+        return " ".join(msgspec.json.decode(answer.content, type=_Problem).error.split())
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return f"{response.url} answers {response.status_code}"
+        return f"{answer.url} answers {answer.status}"
 
 
-def _retry_after(response: httpx.Response) -> float:
+def _retry_after(answer: Answer) -> float:
     try:
-        return min(60.0, max(0.0, float(response.headers.get("Retry-After", 0))))
+        return min(60.0, max(0.0, float(answer.headers.get("Retry-After", 0))))
     except ValueError:
         return 0.0

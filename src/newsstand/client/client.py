@@ -10,10 +10,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-import httpx
+import aiohttp
 import msgspec
 
-from newsstand.client.calls import Calls, Lost, NotNow, accepted, decoded, new_http
+from newsstand.client.calls import Answer, Calls, Lost, NotNow, accepted, decoded
 from newsstand.client.cursor import Cursor
 from newsstand.client.errors import ClientError, Misused, NotThere, SessionEnded
 from newsstand.client.home import Home
@@ -52,7 +52,7 @@ class Client:
         on_tokens: Callable[[Tokens], None] | None = None,
         near: tuple[float, float] | None = None,
         node: str | None = None,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
         tls: ssl.SSLContext | None = None,
         pace: Pace | None = None,
         rng: random.Random | None = None,
@@ -69,8 +69,7 @@ class Client:
             raise Misused("a client needs a name and a password, or tokens")
         self._pace = pace or Pace()
         self._rng = rng or random.Random()
-        self._own = new_http(tls) if http is None else None
-        self._calls = Calls(http or self._own or new_http(tls), self._pace, self._rng)
+        self._calls = Calls(http, tls, self._pace, self._rng)
         self._home = Home(self._calls, coordinator, broker, near, node)
         self._session = Session(
             self._calls,
@@ -114,8 +113,7 @@ class Client:
         self._closed = True
         await self._notifications.close()
         await self._session.close(FLUSH_S)
-        if self._own is not None:
-            await self._own.aclose()
+        await self._calls.close()
 
     @property
     def tokens(self) -> Tokens | None:
@@ -150,9 +148,9 @@ class Client:
 
     async def subscriptions(self) -> list[Subscription]:
         """All subscriptions of the subscriber."""
-        response = await self._ask("GET", "/subscriptions")
-        told = decoded(response, _Subscriptions).subscriptions
-        return [msgspec.structs.replace(one, broker=_broker_of(response)) for one in told]
+        answer = await self._ask("GET", "/subscriptions")
+        told = decoded(answer, _Subscriptions).subscriptions
+        return [msgspec.structs.replace(one, broker=_broker_of(answer)) for one in told]
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Drop a subscription, with what is pending."""
@@ -211,36 +209,34 @@ class Client:
     async def page(self, page: str, *, etag: str | None = None) -> Page | None:
         """The content of a page; None if it is still the one of `etag`."""
         headers = {} if etag is None else {"If-None-Match": etag}
-        response = await self._ask("GET", f"/pages/{page}", headers=headers)
-        if response.status_code == 304:
+        answer = await self._ask("GET", f"/pages/{page}", headers=headers)
+        if answer.status == 304:
             return None
-        kind = response.headers.get("content-type", "application/octet-stream")
-        return Page(page, response.content, kind, response.headers.get("etag", ""))
+        kind = answer.headers.get("content-type", "application/octet-stream")
+        return Page(page, answer.content, kind, answer.headers.get("etag", ""))
 
     # Between the parts.
 
-    async def _ask(
-        self, method: str, path: str, *, deadline_s: float | None = -1.0, **more: Any
-    ) -> httpx.Response:
+    async def _ask(self, method: str, path: str, *, deadline_s: float | None = -1.0, **more: Any) -> Answer:
         if self._closed:
             raise Misused("the client is closed")
         refused = 0
 
-        async def attempt() -> httpx.Response:
+        async def attempt() -> Answer:
             nonlocal refused
             url, token = await self._session.broker_and_token()
             try:
-                response = await self._calls.once(method, url + path, token=token, **more)
-            except Lost:
-                self._home.lost(url)
+                answer = await self._calls.once(method, url + path, token=token, **more)
+            except Lost as error:
+                self._home.lost(url, gone=error.gone)
                 raise
-            if response.status_code == 401:
+            if answer.status == 401:
                 refused += 1
                 if refused > 3:
                     raise SessionEnded("new tokens are not accepted, either: do all brokers have the same secret?")
                 self._session.refused(token)
                 raise NotNow("the token is not accepted")
-            return accepted(response)
+            return accepted(answer)
 
         patience = self._pace.deadline_s if deadline_s == -1.0 else deadline_s
         return await self._calls.patiently(attempt, patience)
@@ -270,8 +266,8 @@ class Client:
             await self._acknowledge(cursor.subscription.id, done, FLUSH_S)
             cursor.acked = max(cursor.acked, done)
 
-    def _subscription(self, response: httpx.Response) -> Subscription:
-        return msgspec.structs.replace(decoded(response, Subscription), broker=_broker_of(response))
+    def _subscription(self, answer: Answer) -> Subscription:
+        return msgspec.structs.replace(decoded(answer, Subscription), broker=_broker_of(answer))
 
     def _check(self, subscriptions: Sequence[Subscription]) -> None:
         if self._closed:
@@ -302,6 +298,6 @@ class _Subscriptions(msgspec.Struct):
     subscriptions: list[Subscription]
 
 
-def _broker_of(response: httpx.Response) -> str:
+def _broker_of(answer: Answer) -> str:
     """The address under which the broker that answers was asked."""
-    return str(response.request.url).partition("/subscriptions")[0]
+    return answer.url.partition("/subscriptions")[0]

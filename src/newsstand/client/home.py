@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 import msgspec
 
-from newsstand.client.calls import Calls, Lost, accepted, decoded
+from newsstand.client.calls import Calls, Lost, NotNow, accepted, decoded
+
+REST_S = 1.5
+"""How long a broker that was gone is left alone while the coordinator names it: until that has noticed, too."""
 
 
 class _Broker(msgspec.Struct):
@@ -27,12 +32,16 @@ class Home:
         broker: str | None,
         near: tuple[float, float] | None,
         node: str | None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._calls = calls
         self._coordinator = None if coordinator is None else coordinator.rstrip("/")
         self._url = None if broker is None else broker.rstrip("/")
         self._last = self._url
         self._asking = asyncio.Lock()
+        self._now = now
+        self._gone = ""
+        self._rests_until = 0.0
         self._query: dict[str, object] = {}
         if near is not None:
             self._query |= {"lat": near[0], "lon": near[1]}
@@ -48,19 +57,23 @@ class Home:
                 self._url = self._last = await self._ask(token)
         return self._url
 
-    def lost(self, url: str) -> None:
-        """A broker does not answer, or has sent the client away."""
+    def lost(self, url: str, *, gone: bool = False) -> None:
+        """A broker does not answer, or has sent the client away; `gone` if nobody could be connected to."""
         if url == self._url and self._coordinator is not None:
             self._url = None
+            self._gone, self._rests_until = (url, self._now() + REST_S) if gone else ("", 0.0)
 
     async def _ask(self, token: str | None) -> str:
         where = f"{self._coordinator}/broker"
         try:
-            response = await self._calls.once("GET", where, token=token, params=self._query)
-            if response.status_code == 401:  # a token of another platform: it cannot help here
-                response = await self._calls.once("GET", where, params=self._query)
+            answer = await self._calls.once("GET", where, token=token, params=self._query)
+            if answer.status == 401:  # a token of another platform: it cannot help here
+                answer = await self._calls.once("GET", where, params=self._query)
         except Lost:
             if self._last is None:
                 raise
             return self._last  # brokers go on without a coordinator
-        return decoded(accepted(response), _Chosen).broker.url.rstrip("/")
+        named = decoded(accepted(answer), _Chosen).broker.url.rstrip("/")
+        if named == self._gone and self._now() < self._rests_until:
+            raise NotNow(f"{named} is gone, and the coordinator does not know it yet", REST_S)
+        return named

@@ -12,16 +12,16 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import aiohttp
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from newsstand.client.calls import Calls, default_tls
+from newsstand.client.calls import Calls
 from newsstand.client.cursor import Cursor
 from newsstand.client.errors import ClientError
 from newsstand.client.home import Home
 from newsstand.client.nouns import Subscription
 from newsstand.client.pace import Pace, full_jitter
+from newsstand.client.proxies import proxy_for
 from newsstand.client.session import Session
 
 logger = logging.getLogger("newsstand.client")
@@ -29,7 +29,9 @@ NO_TOKEN, MOVED, GOING_DOWN = 4001, 4003, 1012
 SENT_AWAY = (NO_TOKEN, MOVED, GOING_DOWN)
 """A broker that closes so is not the one to come back to. Any other, whose line was cut, is tried once more."""
 SILENT_S = 20.0
-"""A connection over which nothing came for so long is tried with a ping."""
+"""A connection over which nothing came for so long is tried with a ping, and is lost if that stays unanswered."""
+_TELLING = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
+_CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
 
 
 class _Told(msgspec.Struct):
@@ -40,6 +42,14 @@ class _Told(msgspec.Struct):
 
 
 _told = msgspec.json.Decoder(_Told)
+
+
+class _Closed(Exception):
+    """A connection has ended; `code` is that of the broker, if it took its leave."""
+
+    def __init__(self, end: aiohttp.WSMessage) -> None:
+        super().__init__(f"{end.type.name} {end.data}")
+        self.code = end.data if end.type is aiohttp.WSMsgType.CLOSE else None
 
 
 class Notifications:
@@ -69,7 +79,7 @@ class Notifications:
         """Whether the broker has said that it is ready."""
         self._running: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
-        self._socket: ClientConnection | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._url = ""
         self._streams: dict[str, Cursor] = {}
         self._early: dict[str, int] = {}
@@ -125,40 +135,38 @@ class Notifications:
         while True:
             url, token = await self._calls.patiently(self._session.broker_and_token, None)
             try:
-                async with self._opening(url, token) as socket:
+                async with await self._opening(url, token) as socket:
                     self._connected(socket, url)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(max(1.0, self._session.seconds_left)):
                             await self._listen(socket)
                 continue  # with a new token
-            except ConnectionClosed as end:
-                code = None if end.rcvd is None else end.rcvd.code
+            except _Closed as end:
                 logger.info("the connection to %s was closed: %s", url, end)
-                if code == NO_TOKEN:
+                if end.code == NO_TOKEN:
                     self._session.refused(token)
-                if code in SENT_AWAY or not self.connected:
+                if end.code in SENT_AWAY or not self.connected:
                     self._home.lost(url)
-            except (OSError, InvalidHandshake, TimeoutError, msgspec.DecodeError) as error:
+            except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
                 logger.info("no connection to %s: %s", url, error)
-                self._home.lost(url)
+                self._home.lost(url, gone=isinstance(error, aiohttp.ClientConnectorError))
             finally:
                 self._disconnected()
             await asyncio.sleep(next(self._waits))
 
-    def _opening(self, url: str, token: str) -> connect:
-        return connect(
-            f"ws{url.removeprefix('http')}/notifications",
-            additional_headers={"Authorization": f"Bearer {token}"},
-            ssl=(self._tls or default_tls()) if url.startswith("https") else None,
-            compression=None,
-            open_timeout=self._pace.answer_s,
-            close_timeout=1.0,
-            ping_interval=SILENT_S,
-            ping_timeout=SILENT_S,
-            max_size=1 << 20,
-        )
+    async def _opening(self, url: str, token: str) -> aiohttp.ClientWebSocketResponse:
+        async with asyncio.timeout(self._pace.answer_s):
+            return await self._calls.http.ws_connect(
+                f"{url}/notifications",
+                headers={"Authorization": f"Bearer {token}"},
+                ssl=self._tls or True,
+                proxy=proxy_for(url),
+                timeout=_CLOSING,
+                heartbeat=SILENT_S,
+                max_msg_size=1 << 20,
+            )
 
-    def _connected(self, socket: ClientConnection, url: str) -> None:
+    def _connected(self, socket: aiohttp.ClientWebSocketResponse, url: str) -> None:
         self._socket, self._url = socket, url
         for cursor in self.cursors.values():
             cursor.connected(url)
@@ -171,9 +179,12 @@ class Notifications:
             self._learning.cancel()
             self._learning = None
 
-    async def _listen(self, socket: ClientConnection) -> None:
+    async def _listen(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
-            told = _told.decode(await socket.recv())
+            message = await socket.receive()
+            if message.type not in _TELLING:
+                raise _Closed(message)
+            told = _told.decode(message.data)
             if told.stream is not None:
                 self._signalled(told.stream, told.position)
             elif told.acked is not None:
@@ -239,6 +250,6 @@ class Notifications:
         if positions:
             self._sending = asyncio.create_task(self._write(self._socket, positions))
 
-    async def _write(self, socket: ClientConnection, positions: dict[str, int]) -> None:
-        with suppress(ConnectionClosed):  # they are sent again over the next connection
-            await socket.send(msgspec.json.encode({"ack": positions}), text=True)
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse, positions: dict[str, int]) -> None:
+        with suppress(aiohttp.ClientError, OSError):  # they are sent again over the next connection
+            await socket.send_frame(msgspec.json.encode({"ack": positions}), aiohttp.WSMsgType.TEXT)

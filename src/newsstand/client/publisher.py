@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-import httpx
+import aiohttp
 import msgspec
 
-from newsstand.client.calls import Calls, accepted, decoded, new_http
+from newsstand.client.calls import Answer, Calls, accepted, decoded
 from newsstand.client.errors import Misused
 from newsstand.client.nouns import Receipt
 from newsstand.client.pace import Pace
@@ -30,16 +30,15 @@ class Publisher:
         cluster: str,
         token: str,
         *,
-        http: httpx.AsyncClient | None = None,
+        http: aiohttp.ClientSession | None = None,
         tls: ssl.SSLContext | None = None,
         pace: Pace | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._cluster = cluster.rstrip("/")
         self._token = token
-        self._own = new_http(tls) if http is None else None
         self._pace = pace or Pace()
-        self._calls = Calls(http or self._own or new_http(tls), self._pace, rng or random.Random())
+        self._calls = Calls(http, tls, self._pace, rng or random.Random())
 
     async def __aenter__(self) -> Self:
         return self
@@ -51,8 +50,7 @@ class Publisher:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._own is not None:
-            await self._own.aclose()
+        await self._calls.close()
 
     async def publish(
         self,
@@ -73,10 +71,10 @@ class Publisher:
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key or uuid.uuid4().hex}
         url = f"{self._cluster}/datasets/{dataset}/publications"
 
-        async def attempt() -> httpx.Response:
+        async def attempt() -> Answer:
             return await self._calls.once("POST", url, token=self._token, content=body, headers=headers)
 
-        response = await self._calls.patiently(attempt, self._pace.deadline_s)
-        if response.status_code == 422 and b'"refused"' in response.content:
-            return decoded(response, Receipt)  # all of them were
-        return decoded(accepted(response), Receipt)
+        answer = await self._calls.patiently(attempt, self._pace.deadline_s)
+        if answer.status == 422 and b'"refused"' in answer.content:
+            return decoded(answer, Receipt)  # all of them were
+        return decoded(accepted(answer), Receipt)

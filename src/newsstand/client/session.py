@@ -7,10 +7,9 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import httpx
 import msgspec
 
-from newsstand.client.calls import Calls, Lost, accepted, decoded, reason_of
+from newsstand.client.calls import Answer, Calls, Lost, accepted, decoded, reason_of
 from newsstand.client.errors import SessionEnded, WrongPassword
 from newsstand.client.home import Home
 from newsstand.client.nouns import Tokens
@@ -85,36 +84,36 @@ class Session:
 
     async def _renew(self, url: str) -> None:
         if self.tokens is not None:
-            response = await self._once(url, "/refresh", {"refresh": self.tokens.refresh})
-            if response.status_code != 401:
-                return self._got(response)
+            answer = await self._once(url, "/refresh", {"refresh": self.tokens.refresh})
+            if answer.status != 401:
+                return self._got(answer)
             if self._password is None:
-                raise SessionEnded(f"{reason_of(response)}; give the client a password, and it does so by itself")
+                raise SessionEnded(f"{reason_of(answer)}; give the client a password, and it does so by itself")
         await self._login(url)
         return None
 
     async def _login(self, url: str) -> None:
         who = {"name": self._name, "password": self._password}
         if self._register:
-            response = await self._once(url, "/subscribers", who)
-            if response.status_code != 409:  # taken: by us, if the password is good
-                accepted(response)
+            answer = await self._once(url, "/subscribers", who)
+            if answer.status != 409:  # taken: by us, if the password is good
+                accepted(answer)
             self._register = False
         limits = {} if self._allow is None else {"allow": self._allow}
-        response = await self._once(url, "/login", {**who, **limits})
-        if response.status_code == 401:
-            raise WrongPassword(reason_of(response))
-        self._got(response)
+        answer = await self._once(url, "/login", {**who, **limits})
+        if answer.status == 401:
+            raise WrongPassword(reason_of(answer))
+        self._got(answer)
 
-    async def _once(self, url: str, path: str, body: object) -> httpx.Response:
+    async def _once(self, url: str, path: str, body: object) -> Answer:
         try:
             return await self._calls.once("POST", url + path, body=body)
-        except Lost:
-            self._home.lost(url)
+        except Lost as error:
+            self._home.lost(url, gone=error.gone)
             raise
 
-    def _got(self, response: httpx.Response) -> None:
-        tokens = decoded(accepted(response), Tokens)
+    def _got(self, answer: Answer) -> None:
+        tokens = decoded(accepted(answer), Tokens)
         self._take(msgspec.structs.replace(tokens, expires_at=self._now() + tokens.expires_in))
         if self._kept is not None and self.tokens is not None:
             self._kept(self.tokens)

@@ -13,6 +13,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from newsstand.client import Client, ClientError, Publisher, new_http
 from newsstand.scenarios.emergencies.city import City
 from newsstand.scenarios.emergencies.people import PASSWORD, Person
@@ -158,7 +160,11 @@ async def cast_for(platform: Platform, cast: Cast) -> AsyncIterator[Driver]:
     """Everybody who plays, ready to begin."""
     city = City(cast.seed, users=cast.subscribers)
     tally = Tally()
-    async with new_http() as http, Publisher(platform.cluster, platform.cluster_token) as publisher:
+    async with (
+        new_http() as http,
+        httpx.AsyncClient() as asking,
+        Publisher(platform.cluster, platform.cluster_token) as publisher,
+    ):
         publishers = Publishers(city, publisher, tally, cast.speed, cast.reports_per_s)
         people = [
             Person(
@@ -173,5 +179,5 @@ async def cast_for(platform: Platform, cast: Cast) -> AsyncIterator[Driver]:
             )
             for name, wanted in city.subscriptions(EACH).items()
         ]
-        state = State(platform, publishers, people, tally, http, cast.duration_s)
+        state = State(platform, publishers, people, tally, asking, cast.duration_s)
         yield Driver(cast, people, publishers, state, tally)

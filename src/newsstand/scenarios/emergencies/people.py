@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import httpx
+import aiohttp
 import msgspec
 
 from newsstand.client import Client, ClientError, Result, Subscription, Tokens
@@ -30,7 +30,7 @@ class Person:
     name: str
     wanted: Sequence[Wanted]
     coordinator: str
-    http: httpx.AsyncClient
+    http: aiohttp.ClientSession
     tally: Tally
     draw: random.Random
     lat: float
