@@ -10,7 +10,6 @@ import math
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
 from newsstand.caching.bad2018 import ResultPolicy, Tail, TailScore
 from newsstand.caching.kernels import results_broker as state
@@ -19,6 +18,7 @@ from newsstand.caching.kernels import results_ranking as rankings
 from newsstand.caching.kernels.jitable import jitable
 from newsstand.caching.kernels.results_broker import Broker, Rules
 from newsstand.caching.kernels.results_crowd import Crowd
+from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_sums import add
 from newsstand.caching.kernels.results_table import LOGIN, LOGOUT, RESULT, SUBSCRIBE, Rows
 from newsstand.caching.kernels.results_windows import Windows, close_window
@@ -45,7 +45,7 @@ def _scored(function: TailScore) -> Replay:
     # Code is kept on disk under the sources of this package: a function from elsewhere may change without them.
     keep = function.__module__.partition(".")[0] == "newsstand"
 
-    @njit(cache=keep, nogil=True)
+    @borrowing(cache=keep, nogil=True)
     def replay(rows, broker, crowd, windows, rules):  # type: ignore[no-untyped-def]
         while run(rows, broker, crowd, windows, rules):
             unpushed = broker.numbers[state.FULL] if rules.evicts_on_put else rankings.NOBODY
@@ -75,7 +75,7 @@ def _scored(function: TailScore) -> Replay:
     return replay
 
 
-@njit(cache=True, nogil=True)
+@borrowing(cache=True, nogil=True)
 def run(rows, broker, crowd, windows, rules):  # type: ignore[no-untyped-def]
     """Replay until there is a victim to choose (True), or all of the table."""
     if broker.numbers[state.FULL] != rankings.NOBODY:
@@ -109,7 +109,7 @@ def run(rows, broker, crowd, windows, rules):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
     """Put a result and hand it to all who are online; True if room has to be made first."""
     cache = broker.caches[which]
@@ -141,7 +141,7 @@ def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def room_made(broker, rules, which):  # type: ignore[no-untyped-def]
     """Sample the size; if room comes first, those who are online get what was put only now."""
     held = np.uint64(broker.numbers[state.BYTES])
@@ -152,7 +152,7 @@ def room_made(broker, rules, which):  # type: ignore[no-untyped-def]
         state.push(broker, rules, which)
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def advance(broker, windows, rules, now):  # type: ignore[no-untyped-def]
     """Let tails expire and windows close, in the order of time, up to and including now."""
     while rules.keeps and (broker.numbers[state.CLOSED] + 1) * rules.window_ms <= now:
@@ -165,7 +165,7 @@ def advance(broker, windows, rules, now):  # type: ignore[no-untyped-def]
     state.pass_to(broker, now, rules.window_ms)
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def expire(broker, rules, now):  # type: ignore[no-untyped-def]
     """Drop the tails whose time has come, the earliest first."""
     if not rules.expires:

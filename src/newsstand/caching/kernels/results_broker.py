@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_ranking import NOBODY, Ranking, discard, new_ranking, rank
 from newsstand.caching.kernels.results_sums import Sums, add, add_product, new_sums
 from newsstand.caching.kernels.results_table import ResultTable
@@ -115,7 +115,7 @@ def new_broker(table: ResultTable, rules: Rules) -> Broker:
     )
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def pass_to(broker, now, window_ms):  # type: ignore[no-untyped-def]
     """Let time pass in which nothing happens."""
     before = broker.numbers[NOW]
@@ -126,13 +126,13 @@ def pass_to(broker, now, window_ms):  # type: ignore[no-untyped-def]
         broker.numbers[NOW] = now
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def size_of(broker, position):  # type: ignore[no-untyped-def]
     """The bytes of a result."""
     return broker.positions[position].bytes_upto - broker.positions[position - 1].bytes_upto
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def remove_tail(broker, cache, reason):  # type: ignore[no-untyped-def]
     """Let the tail of a cache go."""
     position = cache.tail
@@ -148,7 +148,7 @@ def remove_tail(broker, cache, reason):  # type: ignore[no-untyped-def]
     cache.tail = position + 1
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def sweep(broker, rules, which, reason):  # type: ignore[no-untyped-def]
     """Remove what nobody waits for."""
     cache = broker.caches[which]
@@ -158,7 +158,7 @@ def sweep(broker, rules, which, reason):  # type: ignore[no-untyped-def]
     rescore(broker, rules, which, cache.tail != before)
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def rescore(broker, rules, which, is_new_tail):  # type: ignore[no-untyped-def]
     """Tails that expire are ranked at once: one whose time is past leaves now. Scores can wait."""
     cache = broker.caches[which]
@@ -175,7 +175,7 @@ def rescore(broker, rules, which, is_new_tail):  # type: ignore[no-untyped-def]
             rank(broker.ranking, which, float(expiry))
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def expires_ms(broker, rules, cache):  # type: ignore[no-untyped-def]
     """When the tail of a cache expires."""
     if rules.stamps:
@@ -183,7 +183,7 @@ def expires_ms(broker, rules, cache):  # type: ignore[no-untyped-def]
     return broker.positions[cache.tail].inserted_ms + cache.ttl_ms
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def retrieve(broker, cache, after):  # type: ignore[no-untyped-def]
     """Count what somebody gets who has everything up to a position, and that it came to get it."""
     newest = cache.newest
@@ -196,7 +196,7 @@ def retrieve(broker, cache, after):  # type: ignore[no-untyped-def]
     cache.accessed_ms = broker.numbers[NOW]
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def push(broker, rules, which):  # type: ignore[no-untyped-def]
     """Hand the newest result to all who are online."""
     cache = broker.caches[which]

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from newsstand.caching.kernels import results_broker as state
+from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_sums import add
 from newsstand.caching.kernels.results_table import ResultTable
 
@@ -43,7 +43,7 @@ def new_crowd(table: ResultTable) -> Crowd:
     return Crowd(people, pairs)
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def login(broker, crowd, rules, who):  # type: ignore[no-untyped-def]
     """Let somebody come and retrieve all that is pending; False if it is here."""
     person = crowd.people[who]
@@ -62,7 +62,7 @@ def login(broker, crowd, rules, who):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def logout(broker, crowd, who):  # type: ignore[no-untyped-def]
     """Let somebody go; False if it is not here."""
     person = crowd.people[who]
@@ -77,7 +77,7 @@ def logout(broker, crowd, who):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def subscribe(broker, crowd, who, which):  # type: ignore[no-untyped-def]
     """Attach somebody; False if it is attached already."""
     person, cache = crowd.people[who], broker.caches[which]
@@ -99,7 +99,7 @@ def subscribe(broker, crowd, who, which):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def unsubscribe(broker, crowd, rules, who, which):  # type: ignore[no-untyped-def]
     """Detach somebody, and remove what only it waited for; False if it is not attached."""
     number = find(crowd, who, which)
@@ -120,7 +120,7 @@ def unsubscribe(broker, crowd, rules, who, which):  # type: ignore[no-untyped-de
     return True
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def find(crowd, who, which):  # type: ignore[no-untyped-def]
     """The pair of a subscriber and a subscription, -1 if it is never made."""
     low, end = np.int64(crowd.people[who].first_pair), np.int64(crowd.people[who + 1].first_pair)
@@ -134,7 +134,7 @@ def find(crowd, who, which):  # type: ignore[no-untyped-def]
     return low if low < end and crowd.pairs[low].subscription == which else -1
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def wait(broker, cache, pair):  # type: ignore[no-untyped-def]
     """Let somebody who has everything wait, offline, for what comes."""
     newest = cache.newest
@@ -144,7 +144,7 @@ def wait(broker, cache, pair):  # type: ignore[no-untyped-def]
         cache.behind += 1
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def stop_waiting(broker, cache, pair):  # type: ignore[no-untyped-def]
     """Take somebody offline out of those who wait; the position up to which it had everything."""
     after = np.int64(pair.acked)
@@ -154,7 +154,7 @@ def stop_waiting(broker, cache, pair):  # type: ignore[no-untyped-def]
     return after
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def pending(broker, crowd):  # type: ignore[no-untyped-def]
     """How many results wait for how many in all."""
     found = 0

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from newsstand.caching.kernels.results_jit import borrowing
 
 NOBODY = -1
 
@@ -26,13 +27,13 @@ def new_ranking(caches: int) -> Ranking:
     return Ranking(np.empty(caches, np.float64), np.full(2 * leaves, NOBODY, np.int32))
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def lowest(ranking):  # type: ignore[no-untyped-def]
     """The cache with the lowest score, NOBODY if none is ranked."""
     return np.int64(ranking.winner[1])
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def rank(ranking, cache, score):  # type: ignore[no-untyped-def]
     """Give a cache a score."""
     leaf = len(ranking.winner) // 2 + cache
@@ -43,7 +44,7 @@ def rank(ranking, cache, score):  # type: ignore[no-untyped-def]
     _replay(ranking, leaf, cache)
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def discard(ranking, cache):  # type: ignore[no-untyped-def]
     """Take a cache out, if it is in."""
     leaf = len(ranking.winner) // 2 + cache
@@ -52,7 +53,7 @@ def discard(ranking, cache):  # type: ignore[no-untyped-def]
         _replay(ranking, leaf, cache)
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def _replay(ranking, leaf, cache):  # type: ignore[no-untyped-def]
     node = leaf >> 1
     while node > 0:

@@ -5,7 +5,8 @@ A sum is a row of an array: its low and its high 64 bits. Everything is unsigned
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from newsstand.caching.kernels.results_jit import borrowing
 
 Sums = npt.NDArray[np.uint64]
 _HALF = np.uint64(32)
@@ -24,7 +25,7 @@ def totals(sums: Sums) -> list[int]:
     return [high << 64 | low for low, high in sums.tolist()]
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def add(sums, which, value):  # type: ignore[no-untyped-def]
     """Add a number of 63 bits."""
     low = sums[which, 0] + np.uint64(value)
@@ -33,7 +34,7 @@ def add(sums, which, value):  # type: ignore[no-untyped-def]
     sums[which, 0] = low
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def add_product(sums, which, one, other):  # type: ignore[no-untyped-def]
     """Add the product of two numbers of 63 bits."""
     low, high = product(np.uint64(one), np.uint64(other))
@@ -44,7 +45,7 @@ def add_product(sums, which, one, other):  # type: ignore[no-untyped-def]
     sums[which, 1] += high
 
 
-@njit(cache=True)
+@borrowing(cache=True, forceinline=True)
 def product(one, other):  # type: ignore[no-untyped-def]
     """Both words of a product of two words, the low one first."""
     one_low, one_high = one & _LOW_HALF, one >> _HALF
@@ -56,7 +57,7 @@ def product(one, other):  # type: ignore[no-untyped-def]
     return (crossed << _HALF) | (low & _LOW_HALF), high
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def quotient(low, high, divisor):  # type: ignore[no-untyped-def]
     """(low word, high word, remainder) of the quotient of two words by one of at most 63 bits."""
     above = high // divisor
@@ -74,7 +75,7 @@ def quotient(low, high, divisor):  # type: ignore[no-untyped-def]
     return below, above, rest
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def share(part, whole, low, high, divisor, most):  # type: ignore[no-untyped-def]
     """min(most, floor(part * amount / (whole * divisor))), with amount in two words and part <= whole < 2^31."""
     # floor(floor(part * amount / whole) / divisor) is the same, and no step takes more than two words.

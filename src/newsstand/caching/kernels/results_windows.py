@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from newsstand.caching.kernels import results_broker as state
 from newsstand.caching.kernels.results_broker import Rules
+from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_sums import Sums, add_product, new_sums, product, share
 from newsstand.caching.kernels.results_table import ResultTable
 
@@ -31,7 +31,7 @@ def new_windows(table: ResultTable, rules: Rules) -> Windows:
     return Windows(np.zeros((remembered, len(table.first_position) - 1), np.int64), new_sums(closings))
 
 
-@njit(cache=True)
+@borrowing(cache=True)
 def close_window(broker, windows, rules):  # type: ignore[no-untyped-def]
     """Set every time to live by what was measured (equation 7)."""
     window = broker.numbers[state.CLOSED]
