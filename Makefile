@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker lock clean
+.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ bench-cluster: $(READY)  ## the data cluster: matching up to a million subscript
 bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado, by the server's CPU time
 	@$(BIN)/python benchmarks/fan_out.py
 	@$(BIN)/python benchmarks/get_results.py
+
+bench-results: $(READY)  ## six hours of broker events under every policy, by the broker's core and compiled
+	@$(BIN)/python benchmarks/replay_results.py
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv

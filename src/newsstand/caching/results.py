@@ -133,7 +133,7 @@ class ResultCaches(Generic[Key, Value]):
 
     def make_room(self, now: int) -> None:
         """Drop tails by the policy's scores while the caches exceed the budget; `nc` and `ttl` drop none."""
-        if self.policy.score is None:
+        if self.policy.score is None and not self.policy.bounded:
             return
         while self.bytes > self.budget:
             self._rank()
@@ -141,7 +141,7 @@ class ResultCaches(Generic[Key, Value]):
             assert lowest is not None
             _, cache = lowest
             self._remove_tail(cache, self._caches[cache], now, "dropped")
-            self._rescore(cache)
+            self._tail_changed(cache, self._caches[cache], now)
 
     def get(self, cache: Key, after: int, until: int) -> list[Hit[Value]]:
         """The cached objects with after < position <= until, oldest first; what is missing is older than these."""
@@ -252,9 +252,12 @@ class ResultCaches(Generic[Key, Value]):
         cache.accessed_ms = now
         if not cache.objects:
             return Retrieval(after, upto, upto)
-        missed_until = cache.missed_until(after, upto)
-        self._sweep(key, cache, now, "consumed")
-        return Retrieval(after, missed_until, upto)
+        retrieved = Retrieval(after, cache.missed_until(after, upto), upto)
+        if cache.waiting == 0:
+            self._sweep(key, cache, now, "consumed")
+        else:
+            self._rescore(key)
+        return retrieved
 
     def _sweep(self, key: Key, cache: ResultCache[Value], now: int, reason: Reason) -> None:
         """Remove what nobody waits for."""
@@ -292,7 +295,8 @@ class ResultCaches(Generic[Key, Value]):
     def _rank(self) -> None:
         """Score all tails that may have another score than before."""
         score = self.policy.score
-        assert score is not None
+        if score is None:
+            return
         for key in self._unranked:
             cache = self._caches.get(key)
             if cache is None or not cache.objects:
@@ -324,7 +328,8 @@ class ResultCaches(Generic[Key, Value]):
             self._tail_changed(key, self._caches[key], at_ms)
 
     def _recompute(self, now: int) -> None:
-        expected = self._lifetimes.close([cache.lifetime for cache in self._caches.values()], self.budget)
+        lifetimes = [cache.lifetime for cache in self._caches.values()]
+        expected = self._lifetimes.close(lifetimes, self.budget, averages=self.policy.averages)
         self._caches = {key: cache for key, cache in self._caches.items() if not cache.lifetime.is_blank}
         self._rank_anew(now)
         if self._on_recompute is not None:
