@@ -518,7 +518,7 @@ def test_a_policy_is_one_decorated_function() -> None:
 
 
 def test_the_policies_of_the_paper_are_listed_in_order() -> None:
-    assert list(RESULT_POLICIES) == POLICIES
+    assert list(RESULT_POLICIES)[: len(POLICIES)] == POLICIES
     assert all(policy.title for policy in RESULT_POLICIES.values())
 
 

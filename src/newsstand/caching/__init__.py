@@ -14,6 +14,7 @@ from collections.abc import Callable
 # Registered in the order of listings.
 from newsstand.caching import chen2003, dual, classics, sieve, s3fifo, wtinylfu, offline  # isort: skip  # noqa: F401
 from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail, result_policy
+from newsstand.caching.bad2018_beyond import BEYOND
 from newsstand.caching.page_cache import PageCache, ScoredCache
 from newsstand.caching.policy import POLICIES, Entry, Policy, policy
 from newsstand.caching.ranking import Page
@@ -22,6 +23,7 @@ from newsstand.caching.results import ResultCaches
 from newsstand.errors import BadInput
 
 __all__ = [
+    "BEYOND",
     "POLICIES",
     "RESULT_POLICIES",
     "Entry",

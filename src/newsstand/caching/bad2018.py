@@ -48,6 +48,10 @@ class ResultPolicy:
     score: TailScore | None = None
     keeps: bool = True
     expires: bool = False
+    bounded: bool = False
+    """Whether tails leave before they expire, the next to expire first, where there is no room."""
+    averages: bool = False
+    """Whether growth is averaged over all windows, not measured over the latest ones."""
 
 
 class ResultPolicies(dict[str, ResultPolicy]):

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 LINK_BYTES_PER_MS = 10_000
 """The link to the data cluster: 10 MB/s."""
+AVERAGE_OVER = 4
+"""In an exponential average the latest window counts for one part in so many."""
 
 
 @dataclass(slots=True)
@@ -25,6 +27,8 @@ class Lifetime:
     """Bytes put minus bytes consumed or abandoned in the open window."""
     closed: deque[int] = field(default_factory=deque)
     """The growth in the latest closed windows, oldest first; none stands for zero."""
+    average: int | None = None
+    """The exponential average of the growth in all closed windows; None if there was none."""
 
     @property
     def is_blank(self) -> bool:
@@ -51,16 +55,19 @@ class Lifetimes:
         """The time to live where nothing was measured: what the link needs to fill the budget."""
         return min(self.cap_ms, budget // LINK_BYTES_PER_MS)
 
-    def close(self, lifetimes: Collection[Lifetime], budget: int) -> float:
-        """Close the window and set every time to live; the expected bytes, which are the sum of rho_i T_i."""
+    def close(self, lifetimes: Collection[Lifetime], budget: int, *, averages: bool = False) -> float:
+        """Close the window and set every time to live; the expected bytes, which are the sum of rho_i T_i.
+
+        Growth is that of the latest windows or, if it `averages`, the exponential average of all.
+        """
         self._closed += 1
         self.next_ms += self.window_ms
-        measured = min(self.windows, self._closed)
+        measured = 1 if averages else min(self.windows, self._closed)
         span_ms = measured * self.window_ms
         subscribers = sum(lifetime.subscribers for lifetime in lifetimes)
         expected = 0
         for lifetime in lifetimes:
-            grown = self._grown(lifetime)
+            grown = self._grown(lifetime, averages)
             if lifetime.subscribers == 0:
                 lifetime.ttl_ms = self.without_estimate(budget)
             elif grown <= 0:
@@ -71,9 +78,11 @@ class Lifetimes:
                 expected += grown * lifetime.ttl_ms
         return expected / span_ms
 
-    def _grown(self, lifetime: Lifetime) -> int:
-        lifetime.closed.append(lifetime.growth)
+    def _grown(self, lifetime: Lifetime, averages: bool) -> int:
+        growth, average = lifetime.growth, lifetime.average
+        lifetime.average = growth if average is None else average + (growth - average) // AVERAGE_OVER
+        lifetime.closed.append(growth)
         lifetime.growth = 0
         if len(lifetime.closed) > self.windows:
             lifetime.closed.popleft()
-        return sum(lifetime.closed)
+        return lifetime.average if averages else sum(lifetime.closed)

@@ -59,6 +59,8 @@ def replay_arranged(table: ResultTable, setting: ReplaySetting, end_ms: int) -> 
     broker, windows = new_broker(table, rules), new_windows(table, rules)
     compiled_results(policy)(table.rows, broker, new_crowd(table), windows, rules)
     counts = ResultCounts(**dict(zip(SUMS, totals(broker.sums), strict=True)))
+        bounded=policy.bounded,
+        averages=policy.averages,
     return {
         "policy": setting.policy,
         "cache_bytes": setting.cache_bytes,
@@ -66,7 +68,7 @@ def replay_arranged(table: ResultTable, setting: ReplaySetting, end_ms: int) -> 
         "expiry": setting.expiry,
         **counts.measures(end_ms=end_ms, window_ms=setting.window_ms),
         "sum_rho_T": [
-            expected / (min(setting.windows, number) * setting.window_ms)
+            expected / ((1 if policy.averages else min(setting.windows, number)) * setting.window_ms)
             for number, expected in enumerate(totals(windows.expected), start=1)
         ],
     }

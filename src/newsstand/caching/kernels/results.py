@@ -139,10 +139,21 @@ def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
         return True
     room_made(broker, rules, which)
     return False
+    if rules.bounded:
+        drop_next_to_expire(broker, rules)
 
 
 @borrowing(cache=True, forceinline=True)
 def room_made(broker, rules, which):  # type: ignore[no-untyped-def]
+@borrowing(cache=True)
+def drop_next_to_expire(broker, rules):  # type: ignore[no-untyped-def]
+    """Drop tails before they expire, the earliest first, while the caches exceed the budget."""
+    while broker.numbers[state.BYTES] > rules.budget:
+        lowest = rankings.lowest(broker.ranking)
+        state.remove_tail(broker, broker.caches[lowest], state.DROPPED)
+        state.rescore(broker, rules, lowest, True)
+
+
     """Sample the size; if room comes first, those who are online get what was put only now."""
     held = np.uint64(broker.numbers[state.BYTES])
     broker.sums[state.MAX_BYTES, 0] = max(broker.sums[state.MAX_BYTES, 0], held)

@@ -48,6 +48,8 @@ CACHE = np.dtype(
         ("growth", np.int64),  # bytes put minus bytes consumed or abandoned in the open window
         ("grown", np.int64),  # the same in the latest closed windows
         ("grew", np.int64),  # the latest window with growth
+        ("average", np.int64),  # the exponential average of all closed windows
+        ("averaged", np.int64),  # whether there was any
         ("measured", np.int64),  # whether windows are closed for it
         ("stale", np.int64),  # whether the tail may have another score than the ranking says
     ],
@@ -75,7 +77,9 @@ class Rules(NamedTuple):
     keeps: bool
     scores: bool
     expires: bool
-    """What the policy does: keep anything, score tails, let them expire."""
+    bounded: bool
+    averages: bool
+    """What the policy does: keep anything, score tails, let them expire, within the budget, by average growth."""
 
 
 class Broker(NamedTuple):

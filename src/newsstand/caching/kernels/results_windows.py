@@ -12,6 +12,7 @@ from newsstand.caching.kernels.results_broker import Rules
 from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_sums import Sums, add_product, new_sums, product, share
 from newsstand.caching.kernels.results_table import ResultTable
+from newsstand.caching.lifetimes import AVERAGE_OVER
 
 
 class Windows(NamedTuple):
@@ -38,7 +39,7 @@ def close_window(broker, windows, rules):  # type: ignore[no-untyped-def]
     broker.numbers[state.CLOSED] = window + 1
     if broker.numbers[state.MEASURED] == 0:
         return
-    span_ms = min(rules.windows, window + 1) * rules.window_ms
+    span_ms = (1 if rules.averages else min(rules.windows, window + 1)) * rules.window_ms
     low, high = product(np.uint64(rules.budget), np.uint64(span_ms))
     remembered = len(windows.growth)
     subscribers = 0
@@ -52,17 +53,20 @@ def close_window(broker, windows, rules):  # type: ignore[no-untyped-def]
         if remembered > 0:
             cache.grown -= windows.growth[window % remembered, which]
             windows.growth[window % remembered, which] = cache.growth
+        cache.average += (cache.growth - cache.average) // AVERAGE_OVER if cache.averaged else cache.growth
+        cache.averaged = 1
         if cache.growth != 0:
             cache.grew = window
         cache.growth = 0
+        grown = cache.average if rules.averages else cache.grown
         if cache.subscribers == 0:
             cache.ttl_ms = rules.unmeasured_ms
             if window - cache.grew >= rules.windows:  # all that is remembered of it is zero
-                cache.measured = 0
+                cache.measured = cache.average = cache.averaged = 0
                 broker.numbers[state.MEASURED] -= 1
-        elif cache.grown <= 0:
+        elif grown <= 0:
             cache.ttl_ms = rules.cap_ms
         else:
-            cache.ttl_ms = share(cache.subscribers, subscribers, low, high, cache.grown, rules.cap_ms)
-            add_product(windows.expected, window, cache.grown, cache.ttl_ms)
+            cache.ttl_ms = share(cache.subscribers, subscribers, low, high, grown, rules.cap_ms)
+            add_product(windows.expected, window, grown, cache.ttl_ms)
         state.rescore(broker, rules, which, True)

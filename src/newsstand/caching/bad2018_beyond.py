@@ -1,0 +1,31 @@
+"""Policies of result caches that Uddin & Venkatasubramanian (2018) do not have.
+
+`ttl` keeps to the budget only on average, and measures growth in one window, which is never typical. See
+docs/reference/result-policies.md for what it is worth to mend that.
+"""
+
+from __future__ import annotations
+
+from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy
+
+_POLICIES = (
+    ResultPolicy(
+        "ttl-bounded",
+        "TTL within the budget: a tail leaves when it expires, or is the next to expire and there is no room.",
+        expires=True,
+        bounded=True,
+    ),
+    ResultPolicy(
+        "ttl-ewma",
+        "TTL within the budget, its rates averaged over all windows, the latest counting for a quarter.",
+        expires=True,
+        bounded=True,
+        averages=True,
+    ),
+)
+
+for _policy in _POLICIES:
+    RESULT_POLICIES.add(_policy)
+
+BEYOND = tuple(policy.name for policy in _POLICIES)
+"""Their names."""
