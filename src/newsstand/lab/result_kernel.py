@@ -17,6 +17,8 @@ from newsstand.lab.result_replay import ReplaySetting
 
 LARGEST = 2**53
 """Up to here every integer is a double, and scores compare as the integers that they are."""
+OF_EACH_CACHE = ("put", "ttl_put_ms", "dropped", "hold_dropped_ms")
+"""Sums that every cache has for itself."""
 
 
 def replay_compiled(events: BrokerEvents, setting: ReplaySetting) -> dict[str, Measured]:
@@ -33,8 +35,10 @@ def arrange_events(events: BrokerEvents) -> ResultTable:
     return table
 
 
-def replay_arranged(table: ResultTable, setting: ReplaySetting, end_ms: int) -> dict[str, Measured]:
-    """Replay a table that was arranged before."""
+def replay_arranged(
+    table: ResultTable, setting: ReplaySetting, end_ms: int, *, each_cache: bool = False
+) -> dict[str, Measured]:
+    """Replay a table that was arranged before; on demand with some sums of each cache, in the order of their ids."""
     policy = RESULT_POLICIES[setting.policy]
     for name, given, most in (
         ("cache_bytes", setting.cache_bytes, 2**63 - 1),
@@ -55,12 +59,15 @@ def replay_arranged(table: ResultTable, setting: ReplaySetting, end_ms: int) -> 
         keeps=policy.keeps,
         scores=policy.score is not None,
         expires=policy.expires,
+        bounded=policy.bounded,
+        averages=policy.averages,
     )
     broker, windows = new_broker(table, rules), new_windows(table, rules)
     compiled_results(policy)(table.rows, broker, new_crowd(table), windows, rules)
     counts = ResultCounts(**dict(zip(SUMS, totals(broker.sums), strict=True)))
-        bounded=policy.bounded,
-        averages=policy.averages,
+    of_each: dict[str, Measured] = {}
+    if each_cache:
+        of_each = {f"each_{name}": broker.caches[name].astype(float).tolist() for name in OF_EACH_CACHE}
     return {
         "policy": setting.policy,
         "cache_bytes": setting.cache_bytes,
@@ -71,4 +78,5 @@ def replay_arranged(table: ResultTable, setting: ReplaySetting, end_ms: int) -> 
             expected / ((1 if policy.averages else min(setting.windows, number)) * setting.window_ms)
             for number, expected in enumerate(totals(windows.expected), start=1)
         ],
+        **of_each,
     }

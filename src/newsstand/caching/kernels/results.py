@@ -124,6 +124,8 @@ def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
         broker.numbers[state.BYTES] += size
         broker.numbers[state.OBJECTS] += 1
         add(broker.sums, state.TTL_INSERT, cache.ttl_ms)
+        cache.put += 1
+        cache.ttl_put_ms += cache.ttl_ms
         cache.growth += size
         cache.accessed_ms = broker.numbers[state.NOW]
         if rules.stamps:
@@ -137,14 +139,12 @@ def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
     if rules.scores and broker.numbers[state.BYTES] > rules.budget:
         broker.numbers[state.FULL] = which
         return True
-    room_made(broker, rules, which)
-    return False
     if rules.bounded:
         drop_next_to_expire(broker, rules)
+    room_made(broker, rules, which)
+    return False
 
 
-@borrowing(cache=True, forceinline=True)
-def room_made(broker, rules, which):  # type: ignore[no-untyped-def]
 @borrowing(cache=True)
 def drop_next_to_expire(broker, rules):  # type: ignore[no-untyped-def]
     """Drop tails before they expire, the earliest first, while the caches exceed the budget."""
@@ -154,6 +154,8 @@ def drop_next_to_expire(broker, rules):  # type: ignore[no-untyped-def]
         state.rescore(broker, rules, lowest, True)
 
 
+@borrowing(cache=True, forceinline=True)
+def room_made(broker, rules, which):  # type: ignore[no-untyped-def]
     """Sample the size; if room comes first, those who are online get what was put only now."""
     held = np.uint64(broker.numbers[state.BYTES])
     broker.sums[state.MAX_BYTES, 0] = max(broker.sums[state.MAX_BYTES, 0], held)

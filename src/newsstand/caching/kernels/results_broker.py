@@ -52,6 +52,10 @@ CACHE = np.dtype(
         ("averaged", np.int64),  # whether there was any
         ("measured", np.int64),  # whether windows are closed for it
         ("stale", np.int64),  # whether the tail may have another score than the ranking says
+        ("put", np.int64),  # how many objects were put, and their times to live at that moment
+        ("ttl_put_ms", np.int64),
+        ("dropped", np.int64),  # how many the policy dropped, and how long they had been held
+        ("hold_dropped_ms", np.int64),
     ],
     align=True,
 )
@@ -148,6 +152,9 @@ def remove_tail(broker, cache, reason):  # type: ignore[no-untyped-def]
     add(broker.sums, HOLD_OF + reason, broker.numbers[NOW] - broker.positions[position].inserted_ms)
     if reason != DROPPED:
         cache.growth -= size
+    else:
+        cache.dropped += 1
+        cache.hold_dropped_ms += broker.numbers[NOW] - broker.positions[position].inserted_ms
     cache.behind += broker.acked_at[position]
     cache.tail = position + 1
 
