@@ -1,0 +1,111 @@
+"""What the simulation of bad2018 measured: means over the seeds, and intervals by Student's t distribution.
+
+Schemes run over the same workloads, so they are compared seed by seed: a difference of two schemes is far more
+certain than either of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import pandas as pd
+
+from newsstand.lab.bad2018_simulation import AT_EQUAL_B, CACHING, NC, Experiment, Results
+
+NORMAL = 1.959964
+"""Of the normal distribution 2.5 % lie above."""
+STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
+"""The same for Student's t distribution with 1, 2, ... degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over the seeds and the half width of its 95 % interval; one seed has none."""
+
+    mean: float
+    half: float = 0.0
+
+    @property
+    def is_above(self) -> bool:
+        """Whether all of it is above zero."""
+        return self.mean - self.half > 0
+
+    @property
+    def is_below(self) -> bool:
+        return self.mean + self.half < 0
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The 95 % interval of a mean."""
+    if len(values) < 2:
+        return Interval(fmean(values))
+    return Interval(fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def student(freedom: int) -> float:
+    """What 2.5 % of Student's t distribution lie above."""
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    z = NORMAL  # the expansion of Cornish and Fisher, from here on right to three decimals
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+class Measured:
+    """Looks measurements up, by scheme and size."""
+
+    def __init__(self, results: Results, experiment: Experiment) -> None:
+        self.results = results
+        self.experiment = experiment
+        self.sizes = list(experiment.sizes)
+        self.schemes = [scheme.label for scheme in experiment.schemes if scheme != NC]
+        """All that cache; those of the paper among them are in `of_paper`."""
+        self.of_paper = [scheme.label for scheme in CACHING if scheme in experiment.schemes]
+        self.evicting = [label for label in self.of_paper if label != "TTL"]
+        self._runs = {
+            (str(variant), str(scheme), int(str(size))): part.sort_values("seed").set_index("seed")
+            for (variant, scheme, size), part in results.runs.groupby(["variant", "scheme", "megabytes"])
+        }
+
+    def values(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> pd.Series[float]:
+        """A measurement of every seed; what could not be measured is left out."""
+        return self._runs[variant, scheme, size][what].dropna().astype(float)
+
+    def of(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> Interval:
+        """The mean of a measurement; not a number if no seed has one."""
+        values = self.values(what, scheme, size, variant)
+        return interval(list(values)) if len(values) else Interval(math.nan)
+
+    def mean(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> float:
+        return self.of(what, scheme, size, variant).mean
+
+    def less(
+        self,
+        what: str,
+        one: str,
+        other: str,
+        size: int,
+        variant: str = AT_EQUAL_B,
+        other_variant: str = AT_EQUAL_B,
+    ) -> Interval:
+        """One scheme's less another's, seed by seed."""
+        return interval(
+            list((self.values(what, one, size, variant) - self.values(what, other, size, other_variant)).dropna())
+        )
+
+    def grows(self, what: str, scheme: str, smaller: int, larger: int) -> Interval:
+        """What a larger cache adds, seed by seed."""
+        return interval(list((self.values(what, scheme, larger) - self.values(what, scheme, smaller)).dropna()))
+
+    def share_of_budget(self, what: str, scheme: str, size: int) -> float:
+        """Bytes as a share of B."""
+        return self.mean(what, scheme, size) / self.experiment.bytes_of(size)
+
+    def hold_over_ttl(self, scheme: str, size: int, variant: str = AT_EQUAL_B) -> float:
+        """How long dropped objects were held, of the times to live that caches had at insertions."""
+        held = self.mean("mean_hold_dropped_s", scheme, size, variant)
+        return held / self.mean("mean_ttl_insert_s", scheme, size, variant)
