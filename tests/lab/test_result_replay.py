@@ -17,6 +17,7 @@ from newsstand.cli.main import run
 from newsstand.errors import BadOption, BadTrace, UnknownPolicy
 from newsstand.lab.broker_events import COLUMNS, KINDS, BrokerEvents, events_of, read_events
 from newsstand.lab.result_replay import ReplaySetting, replay
+from newsstand.lab.result_runs import WORTH_COMPILING, WORTH_SPARK, chosen, is_for_spark
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "bad2018"
 VECTORS: list[dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())["tables"]
@@ -243,8 +244,35 @@ class TestMistakes:
 
 def test_people_get_a_table_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = tmp_path / "drawn.svg"
-    assert run(["replay", str(BASIC), "--cache-bytes", "1000", "2000", "--figure", str(drawn)]) == 0
+    words = ["replay", str(BASIC), "--cache-bytes", "1000", "2000", "--figure", str(drawn)]
+    assert run([*words, "--policy", "lru", "lsc"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.split()[0] in RESULT_POLICIES for line in lines) == 2 * len(RESULT_POLICIES)
+    assert [line.split()[0] for line in lines[-4:]] == ["lru", "lru", "lsc", "lsc"]
     assert "cache size (MB)" in drawn.read_text()
     assert run(["replay", str(BASIC), "--cache-bytes", "1000", "--figure", str(tmp_path / "bars.svg")]) == 0
+
+
+@pytest.mark.parametrize("engine", ["compiled", "core"])
+def test_every_engine_comes_to_the_same(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (FOLDER / "05_churn.csv", "--cache-bytes", 300_000, 3_000_000, "--evict", "after", "--end-ms", 150_000)
+    assert answers(capsys, *words, "--engine", engine) == answers(capsys, *words)
+
+
+def test_large_tables_are_compiled_and_several_settings_of_very_large_ones_go_to_spark() -> None:
+    def events(number: int) -> BrokerEvents:
+        zeros = np.zeros(number, np.int64)
+        return BrokerEvents(zeros, zeros.astype(np.uint8), zeros, zeros, zeros)
+
+    settings = [ReplaySetting(policy, 100) for policy in ("lru", "lsc")]
+    small, large = events(WORTH_COMPILING // 2 - 1), events(WORTH_COMPILING // 2)
+    assert [chosen("auto", table, settings) for table in (small, large)] == ["core", "compiled"]
+    assert chosen("core", large, settings) == "core"
+    assert not is_for_spark(events(WORTH_SPARK // 2 - 1), settings)
+    assert is_for_spark(events(WORTH_SPARK // 2), settings)
+    assert not is_for_spark(events(WORTH_SPARK), settings[:1])
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_takes_spark_if_a_setting_of_sparks_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (BASIC, "--policy", "lru", "ttl", "--cache-bytes", 500, 1000)
+    assert answers(capsys, *words, "--master", "local[2]") == answers(capsys, *words)

@@ -113,7 +113,7 @@ def _on_spark(
 def show(answers: Sequence[Mapping[str, Measured]]) -> None:
     """Print a table for people: ratios, megabytes and seconds."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     for name in ("cache MB", "hit ratio", "late", "latency s", "fetched MB", "average MB", "largest MB", "held s"):
         table.add_column(name, justify="right")
     for answer in answers:
