@@ -1,4 +1,4 @@
-"""`newsstand reproduce bad2018`: the part that is played on a live platform."""
+"""`newsstand reproduce bad2018`: section V simulated, section VI on a live platform."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.progress import progress, say
 from newsstand.errors import BadOption
 
 if TYPE_CHECKING:
+    from newsstand.lab.bad2018_simulation import Experiment
     from newsstand.scenarios.emergencies.experiment_app import Scheme
 
 SIZES = (10, 30, 100)
@@ -25,60 +27,94 @@ FAR = (("nc", 0), ("lsc", 100_000))
 SHORT_S = 300.0
 """A shorter cap on TTL's times to live, a window, which is played with the same size as well."""
 
+RUNS, QUICK_RUNS, QUICK_SCALE = 10, 3, 10
+
 
 class Part(StrEnum):
     """A part of the paper."""
 
+    simulation = "simulation"
     prototype = "prototype"
+    all = "all"
 
 
 def bad2018(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
-    part: Annotated[Part, typer.Option("--part", help="Section VI on a live platform.")] = Part.prototype,
-    quick: Annotated[bool, typer.Option("--quick", help="One size, ten minutes of the trace.")] = False,
+    part: Annotated[
+        Part, typer.Option("--part", help="Section V simulated, section VI on a live platform, or both.")
+    ] = Part.simulation,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Simulation: scale 10, three sizes and runs. Prototype: one size, 10 minutes."
+        ),
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option("--runs", min=1, metavar="N", help="Simulation: runs, a seed each; default 10.")
+    ] = None,
+    cache_mb: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--cache-mb", min=1, metavar="MB", help="Simulation: a cache size; may be repeated. Default 50 … 500."
+        ),
+    ] = None,
+    scale: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Simulation: subscribers, subscriptions and caches are divided by it; default 1."
+        ),
+    ] = None,
+    hours: Annotated[float, typer.Option(min=0.25, max=1000, help="Simulation: how long a run is.")] = 6.0,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Simulation: leave the workloads in DIR/workloads.")
+    ] = False,
     size: Annotated[
         list[int] | None,
-        typer.Option("--size", min=1, metavar="KB", help="A cache size; may be repeated. Default 10, 30, 100."),
+        typer.Option(
+            "--size", min=1, metavar="KB", help="Prototype: a cache size; may be repeated. Default 10, 30, 100."
+        ),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0.5, help="Of the trace; the paper's is an hour.")] = 36,
-    factor: Annotated[float, typer.Option(min=0.1, max=100, help="How much faster it is played.")] = 4.0,
-    subscribers: Annotated[int, typer.Option(min=2, max=5000, help="At each broker.")] = 400,
-    seed: Annotated[int, typer.Option(help="Another seed, another city.")] = 2018,
+    minutes: Annotated[float, typer.Option(min=0.5, help="Prototype: of the trace; the paper's is an hour.")] = 36,
+    factor: Annotated[
+        float, typer.Option(min=0.1, max=100, help="Prototype: how much faster it is played.")
+    ] = 4.0,
+    subscribers: Annotated[int, typer.Option(min=2, max=5000, help="Prototype: at each broker.")] = 400,
+    seed: Annotated[int, typer.Option(help="Prototype: another seed, another city.")] = 2018,
     apart: Annotated[
         bool,
-        typer.Option("--apart", help="One size after the other, for a machine that cannot carry all at once."),
+        typer.Option(
+            "--apart", help="Prototype: one size after the other, for a machine that cannot carry all at once."
+        ),
     ] = False,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Edge Caching for Enriched Notifications in Big Active Data: the prototype's evaluation, Fig. 7.
+    """Edge Caching for Enriched Notifications in Big Active Data: Figs. 3-5 simulated, Fig. 7 played live, claims.
 
-    A cluster, a coordinator and a broker for each policy and cache size run at the same time, each broker with
-    subscribers of its own who all do the same. A run that was stopped goes on where it was.
+    The simulation replays Table II's workload under every policy and cache size. For the prototype a cluster and
+    a broker for each policy and size run at the same time, each with subscribers of its own who all do the same.
+    What was stopped goes on where it was when it is started again with the same folder.
 
-    Example: newsstand reproduce bad2018 --part prototype --out reproduced
+    Example: newsstand reproduce bad2018 --quick --out reproduced
     """
-    from newsstand.cli.prototype import Prototype, run_prototype
-    from newsstand.lab.bad2018_prototype_report import write
-
     if quick and (size or minutes != 36):
         raise BadOption("--quick excludes --size and --minutes: it is one size and ten minutes")
-    if quick:
-        minutes, size = 10, [100]
+    if quick and (runs or cache_mb or scale):
+        raise BadOption("--quick excludes --runs, --cache-mb and --scale: it sets all three")
     make_folder(out)
-    warm_up = min(5.0, minutes / 3)
-    prototype = Prototype(minutes, warm_up, factor, subscribers, seed)
-    spark = [*(("--master", master) if master else ()), *(word for one in conf or () for word in ("--conf", one))]
-    sizes = sorted({1000 * one for one in size or SIZES})
-    rows = run_prototype(prototype, plays_of(sizes, apart=apart), out / "runs", spark)
-    if rows is None:
-        raise typer.Exit(130)
-    setting = (
-        f"{subscribers} subscribers at each broker, {minutes:g} minutes of the trace of seed {seed} played "
-        f"{factor:g} times as fast, the first {warm_up:g} minutes not counted."
-    )
-    written = write(rows, setting, "newsstand reproduce bad2018 --part prototype", out)
+    if part != Part.simulation:
+        if quick:
+            minutes, size = 10, [100]
+        spark = [
+            *(("--master", master) if master else ()),
+            *(word for one in conf or () for word in ("--conf", one)),
+        ]
+        plays = plays_of(sorted({1000 * one for one in size or SIZES}), apart=apart)
+        written = _play(out, minutes, factor, subscribers, seed, plays, spark)
+    if part != Part.prototype:
+        experiment = experiment_of(quick, runs, cache_mb, scale, hours)
+        written = _simulate(out, experiment, keep, master, conf)
     if as_json:
         print(json.dumps(written))
         return
@@ -86,6 +122,55 @@ def bad2018(
     for claim in claims:
         print(f"{'holds ' if claim['holds'] else 'FAILS '} {claim['id']:24} {claim['measured']}")
     print(f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} claims hold; see {written['report']}")
+
+
+def experiment_of(
+    quick: bool, runs: int | None, cache_mb: list[int] | None, scale: int | None, hours: float
+) -> Experiment:
+    """What is simulated."""
+    from newsstand.lab.bad2018_simulation import FEW_SIZES, Experiment
+    from newsstand.lab.bad2018_simulation import SIZES as ALL_SIZES
+
+    seeds = tuple(range(1, (QUICK_RUNS if quick else runs or RUNS) + 1))
+    sizes = FEW_SIZES if quick else tuple(sorted(set(cache_mb))) if cache_mb else ALL_SIZES
+    return Experiment(seeds, sizes, QUICK_SCALE if quick else scale or 1, hours=hours)
+
+
+def _simulate(
+    out: Path, experiment: Experiment, keep: bool, master: str | None, conf: list[str] | None
+) -> dict[str, object]:
+    from newsstand.lab.bad2018_simulation import run_experiment
+    from newsstand.lab.bad2018_simulation_report import write
+    from newsstand.spark import open_session
+
+    session = open_session(master, conf or (), "newsstand reproduce", brief=True)
+    with session as spark, progress(spark, "running"):
+        results = run_experiment(spark, experiment, out, say, keep=keep)
+    return write(results, experiment, "newsstand reproduce bad2018", out)
+
+
+def _play(
+    out: Path,
+    minutes: float,
+    factor: float,
+    subscribers: int,
+    seed: int,
+    plays: list[list[Scheme]],
+    spark: list[str],
+) -> dict[str, object]:
+    from newsstand.cli.prototype import Prototype, run_prototype
+    from newsstand.lab.bad2018_prototype_report import write
+
+    warm_up = min(5.0, minutes / 3)
+    prototype = Prototype(minutes, warm_up, factor, subscribers, seed)
+    rows = run_prototype(prototype, plays, out / "runs", spark)
+    if rows is None:
+        raise typer.Exit(130)
+    setting = (
+        f"{subscribers} subscribers at each broker, {minutes:g} minutes of the trace of seed {seed} played "
+        f"{factor:g} times as fast, the first {warm_up:g} minutes not counted."
+    )
+    return write(rows, setting, "newsstand reproduce bad2018 --part prototype", out)
 
 
 def plays_of(sizes: list[int], *, apart: bool) -> list[list[Scheme]]:

@@ -62,9 +62,9 @@ def write(results: Results, experiment: Experiment, command: str, out: Path) -> 
         command=command,
     )
     return {
-        "claims": [claim.as_dict() for claim in verdicts],
+        "claims": [claim.as_dict() for claim in (*verdicts, *of_prototype[0])],
         "tables": {name: _records(table) for name, table in written.items() if name == "simulation"},
-        "figures": {name: str(file) for name, file in drawn.items()},
+        "figures": {figure.file.stem: str(figure.file) for figure in (*pages, *of_prototype[1])},
         "report": str(out / "report.html"),
     }
 
