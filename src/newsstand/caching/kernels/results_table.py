@@ -85,7 +85,9 @@ def arrange(
         raise BadTrace("the results come to more than 2^62 bytes, which the compiled replay cannot count")
     subscriber, people = _small(subscriber, found.last_subscriber + 1)
     subscription, caches = _small(subscription, found.last_subscription + 1)
-    pairs = np.unique(_pairs(kind, subscriber, subscription, caches, found.subscribes))
+    pairs = _pairs(kind, subscriber, subscription, caches, found.subscribes)
+    pairs.sort()
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     first_pair = np.searchsorted(pairs, np.arange(people + 1) * caches)
     pairs %= max(1, caches)
     rows = Rows(time_ms, kind, subscriber, subscription, size)
