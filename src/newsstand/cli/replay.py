@@ -111,19 +111,20 @@ def _on_spark(
 
 
 def show(answers: Sequence[Mapping[str, Measured]]) -> None:
-    """Print a table for people: ratios, megabytes and seconds."""
+    """Print a table for people."""
     table = Table(box=None, pad_edge=False)
     table.add_column("policy", no_wrap=True)
-    for name in ("cache MB", "hit ratio", "late", "latency s", "fetched MB", "average MB", "largest MB", "held s"):
+    for name in ("cache MB", "hit ratio", "late", "latency s", "fetched GB", "average MB", "largest MB", "held s"):
         table.add_column(name, justify="right")
     for answer in answers:
         table.add_row(
             str(answer["policy"]),
-            _megabytes(answer["cache_bytes"]),
+            _scaled(answer["cache_bytes"], 1e6),
             _rounded(answer["hit_ratio"], 4),
             _rounded(_late(answer), 4),
             _rounded(answer["mean_latency_s"], 3),
-            *(_megabytes(answer[name]) for name in ("fetch_bytes", "avg_bytes", "max_bytes")),
+            _scaled(answer["fetch_bytes"], 1e9),
+            *(_scaled(answer[name], 1e6) for name in ("avg_bytes", "max_bytes")),
             _rounded(answer["mean_hold_s"], 1),
         )
     Console().print(table)
@@ -135,11 +136,11 @@ def _late(answer: Mapping[str, Measured]) -> float | None:
     return hits / (hits + misses) if hits + misses else None
 
 
-def _megabytes(value: Measured) -> str:
+def _scaled(value: Measured, unit: float) -> str:
     if value is None:
         return "-"
-    megabytes = float(str(value)) / 1e6
-    return f"{megabytes:,.0f}" if megabytes >= 100 else f"{megabytes:.3g}"
+    units = float(str(value)) / unit
+    return f"{units:,.0f}" if units >= 100 else f"{units:.3g}"
 
 
 def _rounded(value: Measured, digits: int) -> str:
