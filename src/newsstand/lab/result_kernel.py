@@ -38,7 +38,7 @@ def arrange_events(events: BrokerEvents) -> ResultTable:
 def replay_arranged(
     table: ResultTable, setting: ReplaySetting, end_ms: int, *, each_cache: bool = False
 ) -> dict[str, Measured]:
-    """Replay a table that was arranged before; on demand with some sums of each cache, in the order of their ids."""
+    """Replay a table that was arranged before, if asked with some sums of each cache, in the order of ids."""
     policy = RESULT_POLICIES[setting.policy]
     for name, given, most in (
         ("cache_bytes", setting.cache_bytes, 2**63 - 1),
