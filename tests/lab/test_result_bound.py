@@ -1,0 +1,108 @@
+"""The bound on the utility of result caches holds, by brute force and for every policy, and is no idle one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from newsstand.caching import RESULT_POLICIES
+from newsstand.caching.kernels.results_offline import Late, late_retrievals
+from newsstand.lab.broker_events import BrokerEvents, events_of
+from newsstand.lab.result_bound import Utility, bound, bound_late
+from newsstand.lab.result_kernel import arrange_events
+from newsstand.lab.result_replay import ReplaySetting, replay
+
+Row = tuple[int, str, int, int, int]
+
+
+def crowded(seed: int, results: int, *, end: int = 70, largest: int = 9) -> BrokerEvents:
+    """Six subscribers of three caches who come and go, and so many results."""
+    chosen = random.Random(seed)
+    rows: list[Row] = [(0, "subscribe", who, which, 0) for who in range(6) for which in range(3)]
+    for who in range(6):
+        rows += [(chosen.randrange(end), chosen.choice(["login", "logout"]), who, 0, 0) for _ in range(6)]
+        rows.append((chosen.randrange(end), "unsubscribe", who, chosen.randrange(3), 0))
+    for _ in range(results):
+        rows.append((chosen.randrange(end), "result", 0, chosen.randrange(3), chosen.randrange(1, largest + 1)))
+    return events_of(sorted(rows, key=lambda row: row[0]))
+
+
+def value_of(utility: Utility, size: int) -> float:
+    return {"hits": 1.0, "bytes": float(size), "latency": 0.5 + size / 1e7}[utility]
+
+
+def best(late: Late, budget: int, utility: Utility) -> float:
+    """The most that can be had, by trying until which retrieval to keep each object."""
+    wanted = [which for which in range(len(late.size)) if late.first[which] < late.first[which + 1]]
+    moments = [sorted(set(late.at_ms[late.first[which] : late.first[which + 1]].tolist())) for which in wanted]
+    found = 0.0
+    for kept in itertools.product(*([None, *until] for until in moments)):
+        held = np.zeros(100, np.int64)
+        gained = 0.0
+        for which, until in zip(wanted, kept, strict=True):
+            if until is not None:
+                held[late.arrived_ms[which] : until] += late.size[which]
+                times = late.at_ms[late.first[which] : late.first[which + 1]]
+                gained += value_of(utility, int(late.size[which])) * int((times <= until).sum())
+        if held.max() <= budget:
+            found = max(found, gained)
+    return found
+
+
+def test_late_retrievals_are_those_at_logins() -> None:
+    rows: list[Row] = [
+        *((0, "login", 0, 0, 0), (0, "subscribe", 0, 7, 0), (0, "subscribe", 1, 7, 0), (0, "subscribe", 2, 7, 0)),
+        *((1, "result", 0, 7, 40), (2, "logout", 0, 0, 0), (3, "result", 0, 7, 50), (4, "login", 1, 0, 0)),
+        *((5, "unsubscribe", 2, 7, 0), (6, "login", 2, 0, 0), (9, "login", 0, 0, 0)),
+    ]
+    late = late_retrievals(arrange_events(events_of(rows)))
+    assert late.pushed == 1
+    found = {
+        (int(late.size[which]), int(late.arrived_ms[which])): late.at_ms[late.first[which] : late.first[which + 1]]
+        for which in range(len(late.size))
+        if late.size[which]
+    }
+    assert {key: times.tolist() for key, times in found.items()} == {(40, 1): [4], (50, 3): [4, 9]}
+
+
+@pytest.mark.parametrize("utility", ["hits", "bytes", "latency"])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_choice_of_what_to_keep_exceeds_it(seed: int, utility: Utility) -> None:
+    late = late_retrievals(arrange_events(crowded(seed, 7)))
+    for budget in (0, 3, 8, 15, 100):
+        found = bound_late(late, budget, 70, utility)
+        wanted = best(late, budget, utility)
+        assert wanted <= found["late"] * (1 + 1e-9) + 1e-9
+        assert found["late"] <= found["late_average"] <= found["late_possible"]
+    assert found["late"] == pytest.approx(wanted) == pytest.approx(found["late_possible"])
+
+
+def test_it_comes_close_where_demand_is_even() -> None:
+    """The best of eight objects for one place, each wanted once: of each overlapping group one, and no more."""
+    rows: list[Row] = [(0, "subscribe", who, who, 0) for who in range(8)]
+    for who in range(8):
+        rows.append((8 * (who // 2), "result", 0, who, 5))
+        rows.append((8 * (who // 2) + 8, "login", who, 0, 0))
+    events = events_of(sorted(rows, key=lambda row: row[0]))
+    found = bound(events, ReplaySetting("lsc", 5, end_ms=32))
+    assert best(late_retrievals(arrange_events(events)), 5, "hits") == 4
+    assert found["late"] == pytest.approx(4, abs=0.01)
+    assert found["late_ratio"] == found["hit_ratio"] == pytest.approx(0.5, abs=0.002)
+
+
+@pytest.mark.parametrize("policy", RESULT_POLICIES)
+def test_no_policy_exceeds_it(policy: str) -> None:
+    for seed in range(4):
+        events = crowded(seed, 300, end=1000, largest=50)
+        for budget in (60, 400):
+            measured = replay(events, ReplaySetting(policy, budget, "after", window_ms=100, cap_ms=300))
+            late_hits = int(str(measured["hits"])) - int(str(measured["hits_push"]))
+            at_most = budget
+            if policy == "ttl":  # it keeps to its average size, and to nothing else
+                at_most = int(float(str(measured["avg_bytes"]))) + 1
+            found = bound(events, ReplaySetting(policy, at_most))
+            assert late_hits <= found["late_average" if policy == "ttl" else "late"] + 1e-6
+            assert found["hit_ratio"] <= found["hit_ratio_average"] + 1e-12
