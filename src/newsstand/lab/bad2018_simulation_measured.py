@@ -7,11 +7,9 @@ certain than either of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-
-import pandas as pd
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, CACHING, NC, Experiment, Results
 
@@ -71,35 +69,26 @@ class Measured:
             for (variant, scheme, size), part in results.runs.groupby(["variant", "scheme", "megabytes"])
         }
 
-    def values(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> pd.Series[float]:
-        """A measurement of every seed; what could not be measured is left out."""
-        return self._runs[variant, scheme, size][what].dropna().astype(float)
+    def values(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> dict[int, float]:
+        """A measurement by seed; what could not be measured is left out."""
+        found = self._runs[variant, scheme, size][what].dropna()
+        return {int(seed): float(value) for seed, value in zip(found.index, found, strict=True)}
 
     def of(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> Interval:
         """The mean of a measurement; not a number if no seed has one."""
         values = self.values(what, scheme, size, variant)
-        return interval(list(values)) if len(values) else Interval(math.nan)
+        return interval(list(values.values())) if values else Interval(math.nan)
 
     def mean(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> float:
         return self.of(what, scheme, size, variant).mean
 
-    def less(
-        self,
-        what: str,
-        one: str,
-        other: str,
-        size: int,
-        variant: str = AT_EQUAL_B,
-        other_variant: str = AT_EQUAL_B,
-    ) -> Interval:
+    def less(self, what: str, one: str, other: str, size: int, other_variant: str = AT_EQUAL_B) -> Interval:
         """One scheme's less another's, seed by seed."""
-        return interval(
-            list((self.values(what, one, size, variant) - self.values(what, other, size, other_variant)).dropna())
-        )
+        return _apart(self.values(what, one, size), self.values(what, other, size, other_variant))
 
     def grows(self, what: str, scheme: str, smaller: int, larger: int) -> Interval:
         """What a larger cache adds, seed by seed."""
-        return interval(list((self.values(what, scheme, larger) - self.values(what, scheme, smaller)).dropna()))
+        return _apart(self.values(what, scheme, larger), self.values(what, scheme, smaller))
 
     def share_of_budget(self, what: str, scheme: str, size: int) -> float:
         """Bytes as a share of B."""
@@ -109,3 +98,7 @@ class Measured:
         """How long dropped objects were held, of the times to live that caches had at insertions."""
         held = self.mean("mean_hold_dropped_s", scheme, size, variant)
         return held / self.mean("mean_ttl_insert_s", scheme, size, variant)
+
+
+def _apart(one: Mapping[int, float], other: Mapping[int, float]) -> Interval:
+    return interval([one[seed] - other[seed] for seed in one if seed in other])

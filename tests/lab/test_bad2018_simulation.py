@@ -1,0 +1,354 @@
+"""Section V of bad2018, simulated: runs that are kept, intervals that are right, verdicts that follow numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from newsstand.lab import bad2018_simulation_report
+from newsstand.lab.bad2018_prototype import POLICIES
+from newsstand.lab.bad2018_prototype_report import COLUMNS
+from newsstand.lab.bad2018_prototype_report import write as write_prototype
+from newsstand.lab.bad2018_simulation import (
+    AT_EQUAL_B,
+    AT_EQUAL_MEMORY,
+    CACHING,
+    EXP,
+    LSC,
+    NC,
+    PAPER,
+    TTL,
+    Experiment,
+    Results,
+    Scheme,
+    Variant,
+    run_experiment,
+)
+from newsstand.lab.bad2018_simulation_claims import claims
+from newsstand.lab.bad2018_simulation_figures import tables, variants_table
+from newsstand.lab.bad2018_simulation_measured import Interval, Measured, interval, student
+from newsstand.lab.bad2018_simulation_report import write
+from newsstand.lab.result_kernel import OF_EACH_CACHE
+
+SIZES = (50, 200, 500)
+EXPERIMENT = Experiment(seeds=(1, 2, 3), sizes=SIZES)
+HIT = {"NC": -0.57, "LRU": 0.001, "LSC": 0.004, "LSCz": 0.002, "LSD": 0.002, "EXP": 0.0, "TTL": 0.006}
+"""What a scheme has over 0.57 and what its size brings."""
+HOLD = {"LRU": 20.0, "LSC": 21.0, "LSCz": 22.0, "LSD": 22.0, "EXP": 10.0, "TTL": 30.0}
+FIGURES = {"fig3", "fig3_late", "fig4", "fig5a", "fig5b"}
+
+
+def run(seed: int, scheme: str, size: int, variant: str = AT_EQUAL_B) -> dict[str, Any]:
+    """A run in the paper's world: everything follows from the hit ratio; seeds differ far more than schemes."""
+    hit = 0.0 if scheme == "NC" else 0.57 + HIT[scheme] + size / 20_000 + 0.02 * seed
+    hit += 0.0001 * (seed % 2) * (scheme == "LSC")  # what is left of the difference of two schemes
+    budget, hold = size * 1_000_000, HOLD.get(scheme, 0.0) + size / 10
+    return {
+        "seed": seed,
+        "variant": variant,
+        "scheme": scheme,
+        "megabytes": size,
+        "hit_ratio": hit,
+        "hit_ratio_late": hit / 10,
+        "hit_bytes": round(1e12 * hit),
+        "miss_bytes": round(1e12 * (1 - hit)),
+        "vol_bytes": 10**11 + seed,
+        "fetch_bytes": round(1e12 * (1 - hit)) + 10**11 + seed,
+        "mean_latency_s": 0.5 + 0.5 * (1 - hit),
+        "mean_hold_s": None if scheme == "NC" else hold,
+        "mean_hold_dropped_s": None if scheme == "NC" else hold * (1.9 if scheme == "TTL" else 1.6),
+        "mean_ttl_insert_s": None if scheme == "NC" else 2 * hold,
+        "avg_bytes": budget * (1.2 if scheme == "TTL" else 0.99),
+        "max_bytes": budget * (1.5 if scheme == "TTL" else 1.0),
+        "sum_rho_T": None if scheme == "NC" else budget * 0.995,
+    }
+
+
+@pytest.fixture
+def results() -> Results:
+    """The paper's world, in which TTL is ahead with equal memory, too."""
+    cases = list(itertools.product(EXPERIMENT.seeds, (scheme.label for scheme in PAPER), SIZES))
+    runs = [run(*case) for case in cases]
+    runs += [run(seed, "LSC", size, AT_EQUAL_MEMORY) for seed in EXPERIMENT.seeds for size in SIZES]
+    runs += [run(seed, "EXP", 200, "cap 300 s") for seed in EXPERIMENT.seeds]
+    sums = {"put": 9.0, "ttl_put_ms": 900_000.0, "dropped": 3.0, "hold_dropped_ms": 270_000.0}
+    caches = [
+        {"scheme": scheme, "megabytes": 200, "subscription": number} | sums
+        for scheme in ("TTL", "LSC")
+        for number in range(4)
+    ]
+    return Results(pd.DataFrame(runs), pd.DataFrame(caches))
+
+
+def changed(results: Results, where: str, what: str, factor: float = 1.0, plus: float = 0.0) -> Results:
+    runs = results.runs.copy()
+    rows = runs.query(where).index
+    runs[what] = runs[what].astype(float)
+    runs.loc[rows, what] = runs.loc[rows, what] * factor + plus
+    return Results(runs, results.caches)
+
+
+def failing(results: Results, experiment: Experiment = EXPERIMENT) -> set[str]:
+    told = claims(Measured(results, experiment))
+    assert len({claim.id for claim in told}) == len(told)
+    assert all(claim.text and claim.paper and claim.measured for claim in told)
+    return {claim.id for claim in told if not claim.holds}
+
+
+# Intervals
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.7062), (2, 4.3027), (9, 2.2622), (10, 2.2281), (29, 2.0452), (100, 1.9840)]
+)
+def test_quantiles_are_those_of_students_t_distribution(freedom: int, quantile: float) -> None:
+    assert student(freedom) == pytest.approx(quantile, abs=2e-4)
+
+
+def test_an_interval_is_the_mean_and_its_deviation_by_students_t() -> None:
+    found = interval([1.0, 2.0, 3.0])
+    assert found.mean == 2
+    assert found.half == pytest.approx(4.302653 / math.sqrt(3))
+    assert not found.is_above
+    assert interval([2.0, 2.1, 2.2]).is_above
+    assert interval([-2.0, -2.1, -2.2]).is_below
+    assert interval([5.0]) == Interval(5.0, 0.0)
+
+
+def test_schemes_are_compared_seed_by_seed(results: Results) -> None:
+    measured = Measured(results, EXPERIMENT)
+    of_lsc, lead = measured.of("hit_ratio", "LSC", 200), measured.less("hit_ratio", "LSC", "LRU", 200)
+    assert lead.mean == pytest.approx(0.003 + 0.0002 / 3)
+    assert lead.is_above
+    assert of_lsc.half > 100 * lead.half
+
+
+# Verdicts
+
+
+def test_every_claim_holds_in_the_papers_world(results: Results) -> None:
+    assert failing(results) == set()
+    assert len(claims(Measured(results, EXPERIMENT))) == 23
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "factor", "plus", "refuted"),
+    [
+        ("scheme == 'EXP' and megabytes == 50", "mean_latency_s", 2.0, 0.0, {"V-cache-latency"}),
+        (
+            "scheme == 'LSD' and megabytes == 500",
+            "hit_ratio",
+            1.0,
+            -0.0221,
+            {"V-size-hit-ratio", "V-exp-lowest", "V-lscz-lsd"},
+        ),
+        ("scheme == 'LSD' and megabytes == 500", "hit_bytes", 1.0, -1e11, {"V-size-hit-bytes"}),
+        ("scheme == 'LSD' and megabytes == 500", "mean_latency_s", 1.0, 0.1, {"V-size-latency"}),
+        ("scheme == 'LSD' and megabytes == 500", "fetch_bytes", 1.0, 1e11, {"V-size-fetch"}),
+        ("scheme == 'LRU' and megabytes == 200", "hit_ratio", 1.0, 0.0051, {"V-ttl-highest", "V-lsc-lru"}),
+        (
+            "scheme == 'LSC' and megabytes == 200 and variant == 'paper'",
+            "hit_ratio",
+            1.0,
+            0.0025,
+            {"V-ttl-highest", "V-ttl-lsc"},
+        ),
+        ("variant == 'equal memory'", "hit_ratio", 1.0, 0.0025, {"V-ttl-lsc-equal-memory"}),
+        ("scheme == 'EXP' and megabytes == 50", "hit_ratio", 1.0, 0.0015, {"V-exp-lowest"}),
+        ("scheme == 'LSD' and megabytes == 500", "hit_ratio", 1.0, 0.0012, {"V-lscz-lsd"}),
+        ("scheme == 'LRU' and megabytes == 500 and seed == 2", "vol_bytes", 1.0, 1.0, {"V-vol"}),
+        ("scheme == 'TTL' and megabytes == 50", "mean_latency_s", 1.0, 0.0015, {"V-latency-ttl"}),
+        ("scheme == 'LSC' and megabytes == 50", "mean_latency_s", 1.0, 0.0016, {"V-latency-lsc-lru"}),
+        ("scheme == 'LSC' and megabytes == 50", "mean_hold_s", 2.0, 0.0, {"V-hold-ttl"}),
+        ("scheme == 'LRU' and megabytes == 50", "mean_hold_s", 0.1, 0.0, {"V-hold-exp"}),
+        ("scheme == 'TTL'", "avg_bytes", 1.2, 0.0, {"V-ttl-size"}),
+        ("scheme == 'LSD' and megabytes == 50 and seed == 1", "max_bytes", 1.001, 0.0, {"V-limit"}),
+        ("scheme == 'TTL' and megabytes == 50", "max_bytes", 0.5, 0.0, {"V-ttl-exceeds"}),
+        ("scheme == 'TTL' and megabytes == 500", "sum_rho_T", 0.97, 0.0, {"V-sum-rho-T"}),
+        ("scheme == 'TTL' and megabytes == 50", "mean_hold_dropped_s", 0.9, 0.0, {"V-hold-matches-ttl"}),
+        ("scheme == 'TTL' and megabytes == 50", "mean_hold_s", 2.5, 0.0, {"V-hold-below-ttl"}),
+    ],
+)
+def test_another_measurement_refutes_what_it_contradicts(
+    results: Results, where: str, what: str, factor: float, plus: float, refuted: set[str]
+) -> None:
+    assert failing(changed(results, where, what, factor, plus)) == refuted
+
+
+def test_a_lead_that_the_seeds_do_not_agree_on_is_none(results: Results) -> None:
+    one_seed = changed(results, "scheme == 'LRU' and seed == 2 and megabytes == 50", "hit_ratio", plus=0.004)
+    assert Measured(one_seed, EXPERIMENT).less("hit_ratio", "LSC", "LRU", 50).mean > 0
+    assert failing(one_seed) == {"V-lsc-lru", "V-ttl-highest", "V-exp-lowest"}
+
+
+def test_orders_that_disagree_refute_that_they_go_together(results: Results) -> None:
+    turned = changed(results, "scheme in ('LSC', 'TTL')", "hit_bytes", 0.5)
+    assert failing(turned) == {"V-agreement"}
+
+
+def test_what_was_not_run_is_not_judged(results: Results) -> None:
+    few = replace(EXPERIMENT, schemes=(LSC, EXP), sizes=(200,))
+    part = results.runs.query("scheme in ('LSC', 'EXP') and megabytes == 200 and variant == 'paper'")
+    told = {claim.id for claim in claims(Measured(Results(part, results.caches), few))}
+    assert told == {"V-exp-lowest", "V-agreement", "V-vol"}
+
+
+# What is written
+
+
+@pytest.fixture
+def told(results: Results, tmp_path: Path) -> dict[str, Any]:
+    written = write(results, EXPERIMENT, "newsstand reproduce bad2018", tmp_path)
+    return dict(json.loads(json.dumps(written, allow_nan=False)))
+
+
+def test_tables_figures_and_report_are_written(told: dict[str, Any], results: Results, tmp_path: Path) -> None:
+    assert set(told["figures"]) == FIGURES
+    for name in FIGURES:
+        assert "<svg" in (tmp_path / "figures" / f"{name}.svg").read_text()
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert {file.stem for file in (tmp_path / "tables").glob("*.csv")} == {
+        "simulation",
+        "simulation_runs",
+        "simulation_caches",
+    }
+    assert len(pd.read_csv(tmp_path / "tables" / "simulation_runs.csv")) == len(results.runs)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == len(FIGURES)
+    assert "10,000 subscribers with 10 live subscriptions each to 1,000, 6 hours, 3 runs." in page
+    assert not re.search(r"<(?:link|script|img|iframe)\b|@import|url\((?!#)", page)
+    row = next(row for row in told["tables"]["simulation"] if row["scheme"] == "LSC" and row["megabytes"] == 200)
+    assert row["runs"] == 3
+    assert row["hit ratio"] == pytest.approx(0.57 + 0.004 + 0.01 + 0.04 + 0.0002 / 3)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bad2018_simulation_report, "draw", lambda *_: {})
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_smaller_scale_and_a_single_run_are_told(results: Results, tmp_path: Path) -> None:
+    alone = Experiment(seeds=(1,), sizes=SIZES, scale=10)
+    one = Results(results.runs.query("seed == 1"), results.caches)
+    json.dumps(write(one, alone, "newsstand reproduce bad2018", tmp_path), allow_nan=False)
+    page = (tmp_path / "report.html").read_text()
+    assert "1,000 subscribers" in page
+    assert "divided by 10" in page
+    assert "One run has no intervals" in page
+
+
+def test_variants_are_shown_beside_the_setting(results: Results) -> None:
+    table = variants_table(Measured(results, EXPERIMENT)).set_index("variant")
+    assert table.loc["cap 300 s", "EXP"] == table.loc["paper", "EXP"] == "0.6200"
+    assert table.loc["cap 300 s", "LSC"] == ""
+
+
+def test_a_scheme_that_is_not_in_the_paper_is_measured_and_drawn(results: Results, tmp_path: Path) -> None:
+    beyond = replace(EXPERIMENT, schemes=(*PAPER, Scheme("TTL within B", "ttl")))
+    more = results.runs.query("scheme == 'TTL'").assign(scheme="TTL within B")
+    both = Results(pd.concat([results.runs, more]), results.caches)
+    written = write(both, beyond, "newsstand reproduce bad2018", tmp_path)
+    assert "TTL within B" in (tmp_path / "figures" / "fig3.svg").read_text()
+    assert failing(both, beyond) == set()
+    assert len(list(written["claims"])) == 23  # type: ignore[call-overload]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_fig_7_is_shown_if_the_prototype_was_measured(results: Results, tmp_path: Path) -> None:
+    counts = dict.fromkeys(COLUMNS, 1)
+    rows = [
+        counts | {"play": "one", "policy": policy, "budget": size, "delay_ms": 0, "cap_s": 3600.0}
+        for policy, size in [("nc", 0), *((policy, 100_000) for policy in POLICIES)]
+    ]
+    write_prototype(rows, "Played in a test.", "newsstand reproduce bad2018", tmp_path)
+    written = json.loads(json.dumps(write(results, EXPERIMENT, "newsstand reproduce bad2018", tmp_path)))
+    assert set(written["figures"]) == {"fig7"}
+    assert {"V-lsc-lru", "VI-lsc-lru"} <= {claim["id"] for claim in written["claims"]}
+    assert (tmp_path / "report.html").read_text().count("<svg") == 1
+
+
+# Runs
+
+TINY = Experiment(
+    seeds=(1, 2),
+    sizes=(50, 500),
+    scale=100,
+    schemes=(NC, LSC, TTL),
+    variants=(Variant("Zipf", "Zipf's law", (EXP,), "zipf"),),
+    seeds_of_variants=1,
+    hours=0.5,
+)
+
+
+def test_an_experiment_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    first = run_experiment(spark, TINY, tmp_path, keep=True)
+    assert len(list((tmp_path / "workloads").iterdir())) == 3
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir()}
+    assert len(files) == 3 + 2
+
+    again = run_experiment(spark, TINY, tmp_path)
+    assert not (tmp_path / "workloads").exists()
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir()} == files
+    pd.testing.assert_frame_equal(again.runs, first.runs)
+    pd.testing.assert_frame_equal(again.caches, first.caches)
+
+    more = run_experiment(spark, replace(TINY, schemes=(NC, LSC, TTL, EXP)), tmp_path)
+    pd.testing.assert_frame_equal(
+        more.runs[more.runs["scheme"] != "EXP"].reset_index(drop=True), only(first, "EXP")
+    )
+
+    assert_complete(first)
+    assert {claim.id for claim in claims(Measured(first, TINY))} >= {"V-ttl-lsc-equal-memory", "V-sum-rho-T"}
+
+
+def only(results: Results, left_out: str) -> pd.DataFrame:
+    return results.runs[results.runs["scheme"] != left_out].reset_index(drop=True)
+
+
+def assert_complete(results: Results) -> None:
+    runs = results.runs
+    kinds = set(zip(runs["seed"], runs["variant"], runs["scheme"], runs["megabytes"], strict=True))
+    wanted = set(itertools.product((1, 2), [AT_EQUAL_B], ("NC", "LSC", "TTL"), (50, 500)))
+    wanted |= set(itertools.product((1, 2), [AT_EQUAL_MEMORY], ("LSC",), (50, 500)))
+    assert kinds == wanted | {(1, "Zipf", "EXP", 500)}
+    assert len(runs) == len(kinds)
+    # B is divided by the scale; LSC of equal memory has what TTL had.
+    by = runs.set_index(["seed", "variant", "scheme", "megabytes"])
+    assert by.loc[(1, AT_EQUAL_B, "LSC", 500), "cache_bytes"] == 5_000_000
+    for seed, size in itertools.product((1, 2), (50, 500)):
+        had = by.loc[(seed, AT_EQUAL_B, "TTL", size), "avg_bytes"]
+        assert by.loc[(seed, AT_EQUAL_MEMORY, "LSC", size), "cache_bytes"] == round(had)
+    # All of a seed see the same, whatever the scheme; without a cache nothing hits.
+    assert set(runs.query("variant != 'Zipf'").groupby("seed")["vol_bytes"].nunique()) == {1}
+    assert set(runs.query("scheme == 'NC'")["hits"]) == {0}
+    # What each cache has adds up to the run.
+    for scheme in ("TTL", "LSC"):
+        of_all = by.loc[(1, AT_EQUAL_B, scheme, 500)]
+        each = results.caches.query("scheme == @scheme")[list(OF_EACH_CACHE)].sum()
+        assert each["dropped"] == of_all["dropped_objects"]
+        assert each["hold_dropped_ms"] == of_all["hold_dropped_ms"]
+        assert each["ttl_put_ms"] == of_all["ttl_insert_ms"]
+
+
+def test_the_setting_is_that_of_section_v() -> None:
+    assert [scheme.label for scheme in PAPER] == ["NC", "LRU", "LSC", "LSCz", "LSD", "EXP", "TTL"]
+    assert {scheme.evict for scheme in CACHING} == {"after"}
+    workload = Experiment().workload(7)
+    assert (workload.subscribers, workload.subscriptions, workload.seed) == (10_000, 1_000, 7)
+    assert Experiment().bytes_of(50) == 50_000_000
+
+
+def test_tables_leave_no_measure_out(results: Results) -> None:
+    table = tables(Measured(results, EXPERIMENT))["simulation"]
+    assert len(table) == 7 * 3 + 3 + 1
+    assert table.query("scheme != 'NC'").notna().all(axis=None)
