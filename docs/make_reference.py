@@ -22,9 +22,9 @@ This page is made by `python docs/make_reference.py` from the command line itsel
   standard output holds one JSON value and nothing else.
 - **Exit codes.** 0: done. 1: something broke that is not your input (no Java, a failed Spark job). 2: bad input,
   told in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
-- **Several values.** `--policy`, `--capacity`, `--beta` and `--cache-bytes` take several values in any of these ways:
-  `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in the
-  first and the last way.
+- **Several values.** `--policy`, `--capacity`, `--beta` and `--cache-bytes` take several values in any of these
+  ways: `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in
+  the first and the last way.
 - **Spark.** `--master` and `--conf` are explained in [run on a cluster](../how-to/run-on-a-cluster.md).
 - **Apps.** `APP` is a folder with [`newsstand.toml`](app-folder.md).
 - **Stack traces.** `NEWSSTAND_DEBUG=1` in the environment shows where an unexpected error came from.
@@ -55,13 +55,15 @@ and sizes in bytes where the name says no other:
 | name | meaning |
 |---|---|
 | `policy`, `cache_bytes`, `evict`, `expiry` | the run |
-| `results`, `orphans`, `ignored_events` | results, those of subscriptions that nobody had, and rows that ask for what is so already |
-| `hits`, `misses`, `hit_ratio`, `hit_bytes`, `miss_bytes` | results that subscribers got from the cache, and past it |
+| `results`, `orphans` | results, and those of subscriptions that nobody had |
+| `ignored_events` | rows that ask for what is so already |
+| `hits`, `misses`, `hit_ratio`, `hit_bytes`, `miss_bytes` | results got from the cache, and past it |
 | `hits_push`, `misses_push` | of these, the ones that went out as they came |
-| `undelivered`, `pending_end` | results that a subscriber left behind with a subscription, and that wait at the end |
+| `undelivered`, `pending_end` | results left behind by who unsubscribed, and those that wait at the end |
 | `vol_bytes`, `fetch_bytes` | what the cluster produced, and what came from it: `vol_bytes + miss_bytes` |
 | `lat_e7`, `mean_latency_s` | the latency of all retrieved results in units of 0.1 µs, and the mean in seconds |
-| `dropped_…`, `consumed_…`, `abandoned_…` | `objects` and `bytes` that left the caches: by the policy, retrieved by all, unsubscribed by the last who waited |
+| `dropped_…` | `objects` and `bytes` that left the caches by the policy |
+| `consumed_…`, `abandoned_…` | the same, got by all; left by the last who waited and unsubscribed |
 | `hold_…_ms`, `mean_hold_s`, `mean_hold_dropped_s` | how long those were cached: sums, and means in seconds |
 | `left_objects`, `left_bytes` | still cached at the end |
 | `size_integral`, `avg_bytes`, `max_bytes` | bytes cached: over time, on average, at most (after a result) |
