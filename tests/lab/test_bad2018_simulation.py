@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+from newsstand.cli.main import run as command
+from newsstand.cli.reproduce_bad2018 import experiment_of
 from newsstand.lab import bad2018_simulation_report
 from newsstand.lab.bad2018_prototype import POLICIES
 from newsstand.lab.bad2018_prototype_report import COLUMNS
@@ -352,3 +357,56 @@ def test_tables_leave_no_measure_out(results: Results) -> None:
     table = tables(Measured(results, EXPERIMENT))["simulation"]
     assert len(table) == 7 * 3 + 3 + 1
     assert table.query("scheme != 'NC'").notna().all(axis=None)
+
+
+# The command
+
+
+def test_quick_is_a_tenth_with_few_sizes_and_runs() -> None:
+    quick, whole = (experiment_of(is_quick, None, None, None, 6.0) for is_quick in (True, False))
+    assert (quick.scale, quick.sizes, len(quick.seeds)) == (10, (50, 200, 500), 3)
+    assert whole == Experiment()
+    assert experiment_of(False, 2, [500, 50, 50], 5, 1.0) == Experiment((1, 2), (50, 500), 5, hours=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--quick", "--runs", "2"], "--quick excludes --runs, --cache-mb and --scale"),
+        (["--quick", "--scale", "10"], "--quick excludes --runs, --cache-mb and --scale"),
+        (["--runs", "0"], "--runs"),
+        (["--part", "section-v"], "--part"),
+    ],
+)
+def test_mistakes_are_named(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["reproduce", "bad2018", "--out", str(tmp_path / "new"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("newsstand: ")
+    assert told in line
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_command_leaves_a_report_and_goes_on_with_more_runs(tmp_path: Path) -> None:
+    """In a process of its own, as it starts a session of its own."""
+    words = "reproduce bad2018 --out out --scale 100 --hours 0.5 --cache-mb 50 --cache-mb 500 --json --runs"
+    for runs in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-m", "newsstand.cli.main", *words.split(), runs],
+            cwd=tmp_path,
+            env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr.splitlines() == [f"seed {seed + 1}" for seed in range(int(runs))]
+        told = json.loads(done.stdout, parse_constant=pytest.fail)
+        assert set(told) == {"claims", "tables", "figures", "report"}
+        assert {row["runs"] for row in told["tables"]["simulation"] if row["variant"] == AT_EQUAL_B} == {int(runs)}
+        held = {claim["id"]: claim["holds"] for claim in told["claims"]}
+        assert held["V-cache-latency"]
+        assert held["V-limit"]
+    assert not (tmp_path / "out" / "workloads").exists()
+    assert (tmp_path / "out" / "report.html").is_file()

@@ -81,8 +81,11 @@ def _look(measured: Measured, label: str) -> tuple[str, str, str]:
 
 def _line(axes: Axes, measured: Measured, label: str, of: Sequence[Interval], factor: float) -> None:
     colour, marker, dashes = _look(measured, label)
+    # Side by side, so that no scheme's interval hides another's.
+    step = 0.05 * (measured.sizes[-1] - measured.sizes[0]) / len(measured.sizes)
+    beside = step * (measured.schemes.index(label) - (len(measured.schemes) - 1) / 2)
     axes.errorbar(
-        measured.sizes,
+        [size + beside for size in measured.sizes],
         [factor * one.mean for one in of],
         [factor * one.half for one in of],
         color=colour,
@@ -90,8 +93,8 @@ def _line(axes: Axes, measured: Measured, label: str, of: Sequence[Interval], fa
         ls=dashes,
         ms=4.5,
         lw=1.3,
-        elinewidth=0.8,
-        capsize=2,
+        elinewidth=0.7,
+        capsize=1.5,
         label=label,
     )
 
@@ -101,7 +104,9 @@ def _over_sizes(measured: Measured, whats: Sequence[str]) -> Figure:
     for panel, what, letter in zip(axes, whats, "abc", strict=False):
         name, factor = MEASURES[what]
         for label in measured.schemes:
-            _line(panel, measured, label, [measured.of(what, label, size) for size in measured.sizes], factor)
+            of = [measured.of(what, label, size) for size in measured.sizes]
+            # Bytes differ from run to run far more than from scheme to scheme, and for all schemes alike.
+            _line(panel, measured, label, of if factor == 1 else [Interval(one.mean) for one in of], factor)
         if what == "fetch_bytes":
             vol = [factor * measured.mean("vol_bytes", measured.schemes[0], size) for size in measured.sizes]
             panel.plot(measured.sizes, vol, "k-.", lw=1.3, label="Vol")
@@ -163,27 +168,30 @@ def _cache_sizes(measured: Measured) -> Figure:
 
 
 def _times_to_live(measured: Measured) -> Figure:
-    figure, axes = panels(2, width=4.6, height=3.9)
+    figure, axes = panels(2, width=4.6, height=4.1)
     caches = measured.results.caches
-    top = 0.0
+    drawn = []
     for panel, scheme in zip(axes, (TTL, LSC), strict=True):
-        panel.set(title=scheme.label, xlabel="time to live, mean of a cache (s)")
+        panel.set(title=scheme.label, xscale="log", yscale="log")
+        panel.set(xlabel="time to live, mean of a cache (s)", ylabel="holding time of dropped objects (s)")
         if not len(caches):
             continue
-        of = caches[(caches["scheme"] == scheme.label) & (caches["dropped"] > 0)]
+        of = caches[(caches["scheme"] == scheme.label) & (caches["hold_dropped_ms"] > 0)]
         ttl, held = of["ttl_put_ms"] / of["put"] / 1000, of["hold_dropped_ms"] / of["dropped"] / 1000
         colour, marker, _ = LOOKS[scheme.label]
         panel.scatter(ttl, held, s=9, color=colour, marker=marker, alpha=0.45, lw=0)
-        top = max(top, float(ttl.max()), float(held.max())) if len(of) else top
+        drawn += [*ttl, *held]
+    ends = (0.8 * min(drawn), 1.25 * max(drawn)) if drawn else (1, 10)
     for panel in axes:
-        panel.plot([0, 1.05 * top], [0, 1.05 * top], "k-", lw=0.8)
-        panel.set(xlim=(0, 1.05 * top or 1), ylim=(0, 1.05 * top or 1))
-        panel.set_ylabel("holding time of dropped objects (s)")
+        panel.plot(ends, ends, "k-", lw=0.8)
+        panel.set(xlim=ends, ylim=ends, aspect="equal")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter("{x:g}")
     return figure
 
 
 def _label(axes: Axes, measured: Measured, title: str, name: str) -> None:
-    by = f", divided by {measured.experiment.scale}" if measured.experiment.scale > 1 else ""
+    by = f"; run with 1/{measured.experiment.scale}" if measured.experiment.scale > 1 else ""
     axes.set(title=title, xlabel=f"allowed cache size (MB{by})", ylabel=name)
     if len(measured.sizes) <= 5:
         axes.set_xticks(measured.sizes)

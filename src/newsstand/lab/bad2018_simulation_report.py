@@ -14,7 +14,7 @@ from newsstand.lab.bad2018_simulation_measured import Measured
 from newsstand.lab.claims import Claim
 from newsstand.lab.report import Listed, Shown, write_report
 
-MOST = "Means over the runs; bars: 95 % intervals."
+MOST = "Means over the runs; bars: 95 % intervals, for ratios and seconds."
 CAPTIONS = {
     "fig3": ("Figure 3: hit ratio, hit bytes, miss bytes", MOST),
     "fig3_late": (
