@@ -14,7 +14,7 @@ import jwt
 import uvicorn
 from coordinating import SECRET
 
-from newsstand.coordinator.api import create_api
+from newsstand.coordinator.api import create_app
 from newsstand.coordinator.serve import make_desk, open_store
 from newsstand.coordinator.settings import Settings
 from newsstand.coordinator.store_sqlite import SqliteStore
@@ -41,7 +41,7 @@ def serving(folder: Path, **settings: object) -> Iterator[Served]:
     """A coordinator for the length of a `with` block."""
     known = Settings(SECRET, data=folder, **settings)  # type: ignore[arg-type]
     store = open_store(known)
-    api = create_api(make_desk(known, store, time.monotonic))
+    api = create_app(make_desk(known, store, time.monotonic))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(api, log_config=None, access_log=False, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -18,6 +18,8 @@ from newsstand.coordinator.api_shapes import (
     body_of,
 )
 from newsstand.coordinator.desk import SUBSCRIBER, Desk
+from newsstand.coordinator.records import NOWHERE, Place
+from newsstand.serving.quick import Quick
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, not_now, problems
 
 MOST_SUBSCRIBER_BYTES = 65_536
@@ -38,14 +40,7 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         policy: QueryPolicy = None,
     ) -> Response:
         """The broker for whoever asks: with a subscriber's token its home, without one what the policy chooses."""
-        name = desk.who(request)
-        chosen = await desk.ask(coordinator.broker_for, name, place_of(lat, lon, node), policy)
-        if chosen is None:
-            raise not_now("no broker is up; try again in a moment")
-        return answer(
-            {"broker": {"name": chosen.broker.name, "url": chosen.broker.url}, "sticky": chosen.sticky},
-            headers={"Cache-Control": "no-store"},
-        )
+        return await choose_broker(desk, request, place_of(lat, lon, node), policy)
 
     @router.post(
         "/subscribers",
@@ -75,3 +70,19 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
 
     return router
+
+
+async def choose_broker(desk: Desk, request: Request, place: Place, policy: str | None) -> Response:
+    """Answer who asks for a broker."""
+    chosen = await desk.ask(desk.coordinator.broker_for, desk.who(request), place, policy)
+    if chosen is None:
+        raise not_now("no broker is up; try again in a moment")
+    return answer(
+        {"broker": {"name": chosen.broker.name, "url": chosen.broker.url}, "sticky": chosen.sticky},
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def quick_calls(desk: Desk) -> list[Quick]:
+    """What all clients of a broker that has died call at the same time."""
+    return [Quick("GET", "/broker", lambda request: choose_broker(desk, request, NOWHERE, None), bare=True)]

@@ -9,7 +9,7 @@ from random import Random
 
 import uvicorn
 
-from newsstand.coordinator.api import create_api
+from newsstand.coordinator.api import create_app
 from newsstand.coordinator.choosing import Network, Surroundings
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.desk import Desk, Keys
@@ -34,13 +34,14 @@ def serve(settings: Settings, say: Callable[[str], None] = print) -> None:
         tls = settings.tls
         server = uvicorn.Server(
             uvicorn.Config(
-                create_api(make_desk(settings, store)),
+                create_app(make_desk(settings, store)),
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=10,
                 lifespan="on",
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
+                backlog=4096,
             )
         )
         say(f"newsstand: coordinator on {url_of(bound, tls)}")

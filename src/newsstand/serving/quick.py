@@ -24,6 +24,8 @@ class Quick:
     method: str
     path: str
     endpoint: Callable[[Request], Awaitable[Response]]
+    bare: bool = False
+    """Only without a query: the framework reads that better."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -44,6 +46,8 @@ class QuickLane:
         if scope["type"] == "http":
             for call, method, pattern in self._calls:
                 if scope["method"] == method and (found := pattern.fullmatch(scope["path"])) is not None:
+                    if call.bare and scope["query_string"]:
+                        break
                     scope["path_params"] = found.groupdict()
                     scope["route"] = call
                     response = await self._answered(call, Request(scope, receive))
