@@ -11,7 +11,9 @@ import result_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from newsstand.caching import BEYOND, RESULT_POLICIES
+from newsstand.broker.broker import Broker, Span
+from newsstand.caching import BEYOND, RESULT_POLICIES, ResultCaches
+from newsstand.caching.result_cache import Retrieval
 from newsstand.lab.broker_events import events_of
 from newsstand.lab.result_kernel import replay_compiled
 from newsstand.lab.result_replay import ReplaySetting, replay
@@ -48,12 +50,8 @@ def crowded(seed: int) -> list[Row]:
 class BoundedTtl(result_oracle.Broker):
     """TTL by brute force; where there is no room, the next to expire goes."""
 
-    average: dict[int, int]
-
     def __init__(self, policy: str, *rest: Any) -> None:
         super().__init__("ttl", *rest)
-        self.averages = policy == "ttl-ewma"
-        self.average = {}
 
     def make_room(self) -> None:
         while self.total() > self.B:
@@ -62,25 +60,28 @@ class BoundedTtl(result_oracle.Broker):
             self.remove(s, s.cached[0], "dropped")
         super().make_room()
 
-    def recompute(self) -> None:
-        if not self.averages:
-            return super().recompute()
-        for i, s in self.subscriptions.items():
-            if not s.attached and not any((*s.A[-self.K - 1 :], *s.C[-self.K - 1 :])):
-                self.average.pop(i, None)  # forgotten, as one that never was
-            x = s.A[-1] - s.C[-1]
-            before = self.average.get(i)
-            self.average[i] = x if before is None else before + (x - before) // 4
-            s.A[-1], s.C[-1] = max(0, self.average[i]), max(0, -self.average[i])
-        K, self.K = self.K, 1
-        super().recompute()
-        self.K = K
-        return None
+
+class AnyObject(result_oracle.Broker):
+    """The lowest f / size over all objects goes, among equal ones that of the smallest cache, then the oldest."""
+
+    def remove(self, s: result_oracle.Subscription, o: result_oracle.Object, reason: str) -> None:
+        s.cached.insert(0, s.cached.pop(s.cached.index(o)))
+        super().remove(s, o, reason)
+
+    def make_room(self) -> None:
+        while self.total() > self.B:
+            _, i, o = min(
+                ((len(o.waiting) / o.size, i, o) for i, s in sorted(self.subscriptions.items()) for o in s.cached),
+                key=lambda scored: scored[:2],
+            )
+            self.remove(self.subscriptions[i], o, "dropped")
+        super().make_room()
 
 
 def agree(rows: list[Row], policy: str, budget: int, evict: str, expiry: str, W: int, cap: int) -> None:
     end = (rows[-1][0] if rows else 0) + W // 2
-    oracle = BoundedTtl(policy, budget, end, W, 1, cap, evict, expiry)
+    brute_force = AnyObject if policy == "lscz-any" else BoundedTtl
+    oracle = brute_force(policy, budget, end, W, 1, cap, evict, expiry)
     for time, kind, k, i, size in rows:
         oracle.advance(time)
         oracle.event(kind, k, i, size)
@@ -93,7 +94,8 @@ def agree(rows: list[Row], policy: str, budget: int, evict: str, expiry: str, W:
     assert measured["sum_rho_T"] == pytest.approx([float(value) for value in oracle.sum_rho_T], rel=1e-12)
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.parametrize("policy", ["ttl-bounded", "lscz-any"])
+@settings(deadline=None, max_examples=120)
 @given(
     choices=st.sampled_from([8, 80, 400]).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
     scale=st.sampled_from([1, 3]),
@@ -103,10 +105,10 @@ def agree(rows: list[Row], policy: str, budget: int, evict: str, expiry: str, W:
     window=st.sampled_from([1, 5, 10, 16]),
     cap=st.sampled_from([0, 5, 12, 1000]),
 )
-def test_no_table_tells_ttl_bounded_from_brute_force(
-    choices: bytes, scale: int, budget: int, evict: str, expiry: str, window: int, cap: int
+def test_no_table_tells_them_from_brute_force(
+    policy: str, choices: bytes, scale: int, budget: int, evict: str, expiry: str, window: int, cap: int
 ) -> None:
-    agree(table(choices, scale), "ttl-bounded", budget, evict, expiry, window, cap)
+    agree(table(choices, scale), policy, budget, evict, expiry, window, cap)
 
 
 @pytest.mark.parametrize("policy", BEYOND)
@@ -161,6 +163,65 @@ def test_where_there_is_room_a_bound_changes_nothing() -> None:
     )
     assert ttl["dropped_objects"]
     assert ttl | {"policy": "ttl-bounded"} == bounded
+
+
+def test_an_average_forgets_a_quarter_in_each_window() -> None:
+    rows: list[Row] = [(0, "subscribe", 0, 0, 0)]
+    rows += [(1000 * window + 1, "result", 0, 0, size) for window, size in enumerate([400, 800, 80])]
+    measured = replay(events_of(rows), ReplaySetting("ttl-ewma", 100_000, end_ms=3000, window_ms=1000))
+    # 400, then 400 + (800 - 400) / 4 = 500, then 500 + (80 - 500) / 4 = 395; T = B W / average, rounded down.
+    times = [100_000 * 1000 // average for average in (400, 500, 395)]
+    assert measured["sum_rho_T"] == [
+        time * average / 1000 for time, average in zip(times, (400, 500, 395), strict=True)
+    ]
+
+
+class TestGaps:
+    """Objects that leave while older ones stay."""
+
+    def caches(self) -> ResultCaches[str, str]:
+        caches = ResultCaches[str, str]("lscz-any", 25)
+        caches.attach("floods", "ann", now=0, acked=0)
+        for position, size in enumerate([5, 20, 5, 20, 5], start=1):
+            caches.put("floods", position, size, f"{position}", now=position)
+            caches.make_room(now=position)
+        return caches
+
+    def test_the_large_leave_the_small(self) -> None:
+        caches = self.caches()
+        assert [hit.position for hit in caches.get("floods", 0, 5)] == [1, 3, 5]
+        assert caches.gaps("floods", 0, 5) == (2, 4)
+        assert caches.gaps("floods", 2, 3) == ()
+        assert (caches.bytes, caches.objects) == (15, 3)
+
+    def test_a_retrieval_tells_them(self) -> None:
+        caches = self.caches()
+        assert caches.join_crowd("floods", "ann", 5, now=9) == Retrieval(0, 0, 5, (2, 4))
+        assert caches.objects == 0
+
+    def test_gaps_behind_the_tail_are_forgotten(self) -> None:
+        caches = self.caches()
+        caches.acknowledge("floods", "ann", 2, now=9)
+        assert caches.held("floods") == (3, 5)
+        assert caches.gaps("floods", 0, 5) == (4,)
+        caches.acknowledge("floods", "ann", 3, now=9)
+        assert caches.held("floods") == (5, 5)
+        assert caches.gaps("floods", 0, 5) == ()
+
+    def test_a_reader_gets_what_is_in_them_from_the_cluster(self) -> None:
+        broker = Broker(ResultCaches[str, str]("lscz-any", 25))
+        broker.follow("ann", "floods", position=0, head=0, now=0)
+        for position, size in enumerate([5, 20, 5, 20, 5], start=1):
+            broker.told("floods", position, now=position)
+            broker.arrived("floods", [(position, size, "")], now=position)
+        reading = broker.read("ann", "floods", limit=9, now=9)
+        assert [hit.position for hit in reading.hits] == [1, 3, 5]
+        assert reading.missing == (Span(1, 2), Span(3, 4))
+
+    def test_they_stay_when_the_policy_changes(self) -> None:
+        caches = self.caches()
+        caches.switch("lru", now=8)
+        assert caches.join_crowd("floods", "ann", 5, now=9) == Retrieval(0, 0, 5, (2, 4))
 
 
 def test_they_are_listed_after_those_of_the_paper() -> None:

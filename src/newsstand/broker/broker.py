@@ -196,7 +196,12 @@ class Broker(Generic[Key, Value]):
         size = sum([hit.size for hit in hits])
         self.counts.hits += len(hits)
         self.counts.hit_bytes += size
-        around = (Span(span.after, hits[0].position - 1), Span(hits[-1].position, span.until))
+        gaps = self.results.gaps(stream, hits[0].position, hits[-1].position)
+        around = (
+            Span(span.after, hits[0].position - 1),
+            *(Span(position - 1, position) for position in gaps),
+            Span(hits[-1].position, span.until),
+        )
         return Reading(span, hits, size, tuple([part for part in around if len(part)]), head)
 
     def missed(self, count: int, size: int) -> None:

@@ -52,6 +52,8 @@ class ResultPolicy:
     """Whether tails leave before they expire, the next to expire first, where there is no room."""
     averages: bool = False
     """Whether growth is averaged over all windows, not measured over the latest ones."""
+    anywhere: bool = False
+    """Whether every object is scored as if it were a tail, and the lowest leaves wherever it is."""
 
 
 class ResultPolicies(dict[str, ResultPolicy]):

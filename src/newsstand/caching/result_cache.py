@@ -10,9 +10,9 @@ Those who get every result as it comes are all at one position. They can form a 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -64,11 +64,15 @@ class Removed(NamedTuple, Generic[Key]):
 
 
 class Retrieval(NamedTuple):
-    """All that was pending for a subscriber: until `missed_until` it was not in the cache, beyond it was."""
+    """All that was pending for a subscriber: until `missed_until` it was not in the cache, beyond it was.
+
+    Of what lies beyond, `gaps` was not, either: objects that left while older ones stayed.
+    """
 
     after: int
     missed_until: int
     until: int
+    gaps: tuple[int, ...] = ()
 
 
 class ResultCache(Generic[Value]):
@@ -81,9 +85,11 @@ class ResultCache(Generic[Value]):
         "accessed_ms",
         "crowd",
         "crowd_at",
+        "gaps",
         "lifetime",
         "newest",
         "objects",
+        "victim",
         "waiting",
     )
 
@@ -97,6 +103,10 @@ class ResultCache(Generic[Value]):
         self.crowd_at = NOWHERE
         self.newest = NOWHERE
         self.accessed_ms = 0
+        self.gaps: list[int] = []
+        """The positions of objects that left while older ones stayed, oldest first."""
+        self.victim = 0
+        """Where in `objects` that is which would leave first, if any may."""
         self._acked: dict[Subscriber, int] = {}
         """Where each subscriber is, or that it is where the crowd is."""
         self._numbers: dict[int, int] = {}
@@ -183,18 +193,38 @@ class ResultCache(Generic[Value]):
         gone = self.objects.popleft()
         if not self.objects:
             self.waiting = 0
+            self.gaps.clear()
             return gone
-        position, following = gone.position, self.objects[0].position
-        if following == position + 1:
-            self.waiting += self._numbers.get(position, 0)
-        else:
-            self.waiting += sum(number for at, number in self._numbers.items() if position <= at < following)
+        following = self.objects[0].position
+        self.waiting += self._standing(gone.position, following)
+        if self.gaps:
+            del self.gaps[: bisect_right(self.gaps, following)]
         return gone
+
+    def pop(self, index: int) -> CachedResult[Value]:
+        """Take an object out that is not the oldest, and leaves a gap."""
+        gone = self.objects[index]
+        del self.objects[index]
+        insort(self.gaps, gone.position)
+        return gone
+
+    def each_waiting(self) -> Iterator[tuple[CachedResult[Value], int]]:
+        """Every object from the tail to the head, and how many wait for it."""
+        waiting, before = self.waiting, None
+        for one in self.objects:
+            if before is not None:
+                waiting += self._standing(before, one.position)
+            yield one, waiting
+            before = one.position
 
     def between(self, after: int, until: int) -> range:
         """The indices of the objects with after < position <= until."""
         first = bisect_right(self.objects, after, key=_position)
         return range(first, bisect_right(self.objects, until, lo=first, key=_position))
+
+    def gaps_between(self, after: int, until: int) -> tuple[int, ...]:
+        """The gaps with after < position <= until."""
+        return tuple(self.gaps[bisect_right(self.gaps, after) : bisect_right(self.gaps, until)])
 
     def missed_until(self, after: int, until: int) -> int:
         """Up to where the cache cannot serve after < position <= until, if it lacks only what is older."""
@@ -208,6 +238,12 @@ class ResultCache(Generic[Value]):
         self._foremost = max(self._foremost, upto)
         if self.objects and acked < self.objects[0].position <= upto:
             self.waiting -= number
+
+    def _standing(self, position: int, following: int) -> int:
+        """How many are at a position or beyond it, but before the following."""
+        if following == position + 1:
+            return self._numbers.get(position, 0)
+        return sum(number for at, number in self._numbers.items() if position <= at < following)
 
     def _depart(self, number: int, position: int) -> None:
         left = self._numbers[position] - number

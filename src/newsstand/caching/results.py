@@ -140,16 +140,25 @@ class ResultCaches(Generic[Key, Value]):
             lowest = self._ranking.lowest()
             assert lowest is not None
             _, cache = lowest
-            self._remove_tail(cache, self._caches[cache], now, "dropped")
-            self._tail_changed(cache, self._caches[cache], now)
+            found = self._caches[cache]
+            self._remove(cache, found, now, "dropped", found.victim if self.policy.anywhere else 0)
+            self._tail_changed(cache, found, now)
 
     def get(self, cache: Key, after: int, until: int) -> list[Hit[Value]]:
-        """The cached objects with after < position <= until, oldest first; what is missing is older than these."""
+        """The cached objects with after < position <= until, oldest first.
+
+        What is missing is older than these, or in the `gaps` between them.
+        """
         found = self._caches.get(cache)
         if found is None:
             return []
         hits = (found.objects[index] for index in found.between(after, until))
         return [Hit(hit.position, hit.size, hit.value) for hit in hits]
+
+    def gaps(self, cache: Key, after: int, until: int) -> tuple[int, ...]:
+        """What left while older objects stayed, with after < position <= until."""
+        found = self._caches.get(cache)
+        return () if found is None or not found.gaps else found.gaps_between(after, until)
 
     def held(self, cache: Key) -> tuple[int, int] | None:
         """The positions of tail and head; None if the cache is empty."""
@@ -252,7 +261,9 @@ class ResultCaches(Generic[Key, Value]):
         cache.accessed_ms = now
         if not cache.objects:
             return Retrieval(after, upto, upto)
-        retrieved = Retrieval(after, cache.missed_until(after, upto), upto)
+        missed_until = cache.missed_until(after, upto)
+        gaps = cache.gaps_between(missed_until, upto) if cache.gaps else ()
+        retrieved = Retrieval(after, missed_until, upto, gaps)
         if cache.waiting == 0:
             self._sweep(key, cache, now, "consumed")
         else:
@@ -263,14 +274,15 @@ class ResultCaches(Generic[Key, Value]):
         """Remove what nobody waits for."""
         before = len(cache.objects)
         while cache.objects and cache.waiting == 0:
-            self._remove_tail(key, cache, now, reason)
+            self._remove(key, cache, now, reason)
         if len(cache.objects) < before:
             self._tail_changed(key, cache, now)
         elif before:
             self._rescore(key)
 
-    def _remove_tail(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason) -> None:
-        gone = cache.pop_tail()
+    def _remove(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason, index: int = 0) -> None:
+        """Let an object go, the tail if nothing else is said."""
+        gone = cache.pop(index) if index else cache.pop_tail()
         self.bytes -= gone.size
         self.objects -= 1
         if reason != "dropped":
@@ -302,11 +314,18 @@ class ResultCaches(Generic[Key, Value]):
             if cache is None or not cache.objects:
                 self._ranking.discard(key)
                 continue
-            tail = cache.objects[0]
-            expires_ms = tail.stamp_ms if self.expiry == "object" else tail.inserted_ms + cache.lifetime.ttl_ms
-            seen = Tail(tail.size, cache.waiting, tail.inserted_ms, cache.accessed_ms, expires_ms)
-            self._ranking.set(key, score(seen))
+            if not self.policy.anywhere:
+                self._ranking.set(key, score(self._seen(cache, cache.objects[0], cache.waiting)))
+                continue
+            scores = [score(self._seen(cache, one, waiting)) for one, waiting in cache.each_waiting()]
+            lowest = min(scores)
+            cache.victim = scores.index(lowest)
+            self._ranking.set(key, lowest)
         self._unranked.clear()
+
+    def _seen(self, cache: ResultCache[Value], one: CachedResult[Value], waiting: int) -> Tail:
+        expires_ms = one.stamp_ms if self.expiry == "object" else one.inserted_ms + cache.lifetime.ttl_ms
+        return Tail(one.size, waiting, one.inserted_ms, cache.accessed_ms, expires_ms)
 
     def _rank_anew(self, now: int) -> None:
         self._ranking.clear()
@@ -324,7 +343,7 @@ class ResultCaches(Generic[Key, Value]):
             return
         while (lowest := self._ranking.lowest()) is not None and lowest[0] <= now:
             at_ms, key = int(lowest[0]), lowest[1]
-            self._remove_tail(key, self._caches[key], at_ms, "dropped")
+            self._remove(key, self._caches[key], at_ms, "dropped")
             self._tail_changed(key, self._caches[key], at_ms)
 
     def _recompute(self, now: int) -> None:
@@ -338,7 +357,7 @@ class ResultCaches(Generic[Key, Value]):
     def _empty(self, now: int) -> None:
         for key, cache in self._caches.items():
             while cache.objects:
-                self._remove_tail(key, cache, now, "dropped")
+                self._remove(key, cache, now, "dropped")
         self._caches = {key: cache for key, cache in self._caches.items() if cache.subscribers}
 
     def _estimate_afresh(self, now: int) -> None:

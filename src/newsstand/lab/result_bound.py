@@ -1,8 +1,8 @@
 """How much any policy of result caches could gain: a bound on the utility of equation 2.
 
 Uddin & Venkatasubramanian (2018, section IV.A, equations 1 to 4) maximise the sum of x_ij phi_ij over what is
-cached at one moment. Over time, object j gains its value v_j with every late retrieval until which it stays cached
-without a break, for what has left is never cached again. To keep it from its arrival a_j until t takes s_j bytes of
+cached at one moment. Over time, object j gains its value v_j with every late retrieval until which it is cached
+without a break: what has left is never cached again. To keep it from its arrival a_j until t takes s_j bytes of
 the room for t - a_j, and there are B bytes of it at every moment. Give a byte any price p(t) >= 0. Then
 
     utility <= B (integral of p) + sum over j of the best of 0 and v_j m - s_j (integral of p from a_j to t_jm),

@@ -61,6 +61,7 @@ def replay_arranged(
         expires=policy.expires,
         bounded=policy.bounded,
         averages=policy.averages,
+        anywhere=policy.anywhere,
     )
     broker, windows = new_broker(table, rules), new_windows(table, rules)
     compiled_results(policy)(table.rows, broker, new_crowd(table), windows, rules)

@@ -200,13 +200,19 @@ class ResultReplay:
 
     def _delivered(self, subscription: int, number: int, retrieved: Retrieval) -> None:
         """So many subscribers have got what was pending for each of them."""
-        after, missed_until, until = retrieved
+        after, missed_until, until, gaps = retrieved
         counts, bytes_upto = self.counts, self._bytes_upto[subscription]
         counts.hits += number * (until - missed_until)
         counts.hit_bytes += number * (bytes_upto[until] - bytes_upto[missed_until])
         if missed_until > after:
             counts.misses += number * (missed_until - after)
             counts.miss_bytes += number * (bytes_upto[missed_until] - bytes_upto[after])
+        if gaps:
+            missed_bytes = sum(bytes_upto[position] - bytes_upto[position - 1] for position in gaps)
+            counts.hits -= number * len(gaps)
+            counts.hit_bytes -= number * missed_bytes
+            counts.misses += number * len(gaps)
+            counts.miss_bytes += number * missed_bytes
 
     def _pending(self, subscriber: int, subscription: int) -> int:
         position = self.broker.position(subscriber, subscription)

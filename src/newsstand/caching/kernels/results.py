@@ -57,19 +57,29 @@ def _scored(function: TailScore) -> Replay:
                     if cache.tail > cache.newest:
                         rankings.discard(broker.ranking, which)
                         continue
-                    waiting = cache.behind
-                    if which == unpushed and cache.tail == cache.newest:
-                        waiting += cache.online
-                    size = state.size_of(broker, cache.tail)
-                    inserted_ms = broker.positions[cache.tail].inserted_ms
-                    expires_ms = state.expires_ms(broker, rules, cache)
-                    value = float(score(Tail(size, waiting, inserted_ms, cache.accessed_ms, expires_ms)))
-                    if math.isnan(value):
-                        raise ValueError("the score is NaN")
-                    rankings.rank(broker.ranking, which, value)
+                    behind, lowest = cache.behind, math.inf
+                    cache.victim = cache.tail
+                    for position in range(cache.tail, (cache.newest if rules.anywhere else cache.tail) + 1):
+                        if position > cache.tail:
+                            behind += broker.acked_at[position - 1]
+                            if not broker.held[position]:
+                                continue
+                        waiting = behind
+                        if which == unpushed and position == cache.newest:
+                            waiting += cache.online
+                        size = state.size_of(broker, position)
+                        inserted_ms = broker.positions[position].inserted_ms
+                        expires_ms = state.expires_ms(broker, rules, cache, position)
+                        value = float(score(Tail(size, waiting, inserted_ms, cache.accessed_ms, expires_ms)))
+                        if math.isnan(value):
+                            raise ValueError("the score is NaN")
+                        if value < lowest:
+                            cache.victim, lowest = position, value
+                    rankings.rank(broker.ranking, which, lowest)
                 broker.numbers[state.STALE] = 0
                 victim = rankings.lowest(broker.ranking)
-                state.remove_tail(broker, broker.caches[victim], state.DROPPED)
+                cache = broker.caches[victim]
+                state.remove(broker, rules, cache, cache.victim, state.DROPPED)
                 state.rescore(broker, rules, victim, True)
 
     return replay
@@ -128,6 +138,8 @@ def result(broker, rules, which, size):  # type: ignore[no-untyped-def]
         cache.ttl_put_ms += cache.ttl_ms
         cache.growth += size
         cache.accessed_ms = broker.numbers[state.NOW]
+        if rules.anywhere:
+            broker.held[cache.newest] = True
         if rules.stamps:
             broker.stamp_ms[cache.newest] = broker.numbers[state.NOW] + cache.ttl_ms
         state.rescore(broker, rules, which, cache.tail == cache.newest)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_ranking import NOBODY, Ranking, discard, new_ranking, rank
-from newsstand.caching.kernels.results_sums import Sums, add, add_product, new_sums
+from newsstand.caching.kernels.results_sums import Sums, add, add_product, new_sums, take
 from newsstand.caching.kernels.results_table import ResultTable
 
 DROPPED, CONSUMED, ABANDONED = range(3)
@@ -52,6 +52,7 @@ CACHE = np.dtype(
         ("averaged", np.int64),  # whether there was any
         ("measured", np.int64),  # whether windows are closed for it
         ("stale", np.int64),  # whether the tail may have another score than the ranking says
+        ("victim", np.int64),  # the position of the object that has the lowest score
         ("put", np.int64),  # how many objects were put, and their times to live at that moment
         ("ttl_put_ms", np.int64),
         ("dropped", np.int64),  # how many the policy dropped, and how long they had been held
@@ -84,6 +85,8 @@ class Rules(NamedTuple):
     bounded: bool
     averages: bool
     """What the policy does: keep anything, score tails, let them expire, within the budget, by average growth."""
+    anywhere: bool
+    """Whether every object is scored, not only tails."""
 
 
 class Broker(NamedTuple):
@@ -97,6 +100,8 @@ class Broker(NamedTuple):
     """By position, how many who are offline have everything up to it and no more."""
     stamp_ms: npt.NDArray[np.int64]
     """By position, when it expires by its stamp; empty if objects have none."""
+    held: npt.NDArray[np.bool_]
+    """By position, whether it is cached; empty if all from the tail on are."""
     stale: npt.NDArray[np.int64]
     """The caches whose tails have to be scored."""
     ranking: Ranking
@@ -118,6 +123,7 @@ def new_broker(table: ResultTable, rules: Rules) -> Broker:
         table.positions,
         np.zeros(len(table.positions), np.int32),
         np.zeros(len(table.positions) if rules.stamps else 0, np.int64),
+        np.zeros(len(table.positions) if rules.anywhere else 0, np.bool_),
         np.empty(number, np.int64),
         new_ranking(number),
     )
@@ -144,6 +150,27 @@ def size_of(broker, position):  # type: ignore[no-untyped-def]
 def remove_tail(broker, cache, reason):  # type: ignore[no-untyped-def]
     """Let the tail of a cache go."""
     position = cache.tail
+    count_out(broker, cache, position, reason)
+    cache.behind += broker.acked_at[position]
+    cache.tail = position + 1
+
+
+@borrowing(cache=True, forceinline=True)
+def remove(broker, rules, cache, position, reason):  # type: ignore[no-untyped-def]
+    """Let any object of a cache go; what is cached then begins with the next one that is."""
+    if not rules.anywhere:
+        remove_tail(broker, cache, reason)
+        return
+    count_out(broker, cache, position, reason)
+    broker.held[position] = False
+    while cache.tail <= cache.newest and not broker.held[cache.tail]:
+        cache.behind += broker.acked_at[cache.tail]
+        cache.tail += 1
+
+
+@borrowing(cache=True, forceinline=True)
+def count_out(broker, cache, position, reason):  # type: ignore[no-untyped-def]
+    """Count an object that leaves."""
     size = size_of(broker, position)
     broker.numbers[BYTES] -= size
     broker.numbers[OBJECTS] -= 1
@@ -155,8 +182,6 @@ def remove_tail(broker, cache, reason):  # type: ignore[no-untyped-def]
     else:
         cache.dropped += 1
         cache.hold_dropped_ms += broker.numbers[NOW] - broker.positions[position].inserted_ms
-    cache.behind += broker.acked_at[position]
-    cache.tail = position + 1
 
 
 @borrowing(cache=True, forceinline=True)
@@ -165,7 +190,7 @@ def sweep(broker, rules, which, reason):  # type: ignore[no-untyped-def]
     cache = broker.caches[which]
     before = cache.tail
     while cache.behind == 0 and cache.tail <= cache.newest:
-        remove_tail(broker, cache, reason)
+        remove(broker, rules, cache, cache.tail, reason)
     rescore(broker, rules, which, cache.tail != before)
 
 
@@ -182,20 +207,20 @@ def rescore(broker, rules, which, is_new_tail):  # type: ignore[no-untyped-def]
         if cache.tail > cache.newest:
             discard(broker.ranking, which)
         else:
-            expiry = max(broker.numbers[NOW], expires_ms(broker, rules, cache))
+            expiry = max(broker.numbers[NOW], expires_ms(broker, rules, cache, cache.tail))
             rank(broker.ranking, which, float(expiry))
 
 
 @borrowing(cache=True, forceinline=True)
-def expires_ms(broker, rules, cache):  # type: ignore[no-untyped-def]
-    """When the tail of a cache expires."""
+def expires_ms(broker, rules, cache, position):  # type: ignore[no-untyped-def]
+    """When an object of a cache expires."""
     if rules.stamps:
-        return broker.stamp_ms[cache.tail]
-    return broker.positions[cache.tail].inserted_ms + cache.ttl_ms
+        return broker.stamp_ms[position]
+    return broker.positions[position].inserted_ms + cache.ttl_ms
 
 
 @borrowing(cache=True, forceinline=True)
-def retrieve(broker, cache, after):  # type: ignore[no-untyped-def]
+def retrieve(broker, rules, cache, after):  # type: ignore[no-untyped-def]
     """Count what somebody gets who has everything up to a position, and that it came to get it."""
     newest = cache.newest
     missed = max(after, cache.tail - 1)  # what comes after it is cached
@@ -204,7 +229,20 @@ def retrieve(broker, cache, after):  # type: ignore[no-untyped-def]
     add(broker.sums, HIT_BYTES, broker.positions[newest].bytes_upto - missed_bytes)
     add(broker.sums, MISSES, missed - after)
     add(broker.sums, MISS_BYTES, missed_bytes - broker.positions[after].bytes_upto)
+    if rules.anywhere:
+        for position in range(missed + 1, newest + 1):
+            if not broker.held[position]:
+                turn_into_miss(broker, size_of(broker, position))
     cache.accessed_ms = broker.numbers[NOW]
+
+
+@borrowing(cache=True)
+def turn_into_miss(broker, size):  # type: ignore[no-untyped-def]
+    """One hit less, one miss more."""
+    take(broker.sums, HITS, 1)
+    take(broker.sums, HIT_BYTES, size)
+    add(broker.sums, MISSES, 1)
+    add(broker.sums, MISS_BYTES, size)
 
 
 @borrowing(cache=True, forceinline=True)
@@ -213,7 +251,7 @@ def push(broker, rules, which):  # type: ignore[no-untyped-def]
     cache = broker.caches[which]
     if cache.online == 0:
         return
-    is_hit = cache.tail <= cache.newest
+    is_hit = broker.held[cache.newest] if rules.anywhere else cache.tail <= cache.newest
     add(broker.sums, HITS if is_hit else MISSES, cache.online)
     add(broker.sums, HITS_PUSH if is_hit else MISSES_PUSH, cache.online)
     add_product(broker.sums, HIT_BYTES if is_hit else MISS_BYTES, cache.online, size_of(broker, cache.newest))

@@ -57,7 +57,7 @@ def login(broker, crowd, rules, who):  # type: ignore[no-untyped-def]
         after = stop_waiting(broker, cache, pair)
         cache.online += 1
         if after < cache.newest:
-            state.retrieve(broker, cache, after)
+            state.retrieve(broker, rules, cache, after)
             state.sweep(broker, rules, which, state.CONSUMED)
     return True
 

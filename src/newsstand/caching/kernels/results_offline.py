@@ -38,10 +38,7 @@ class Late(NamedTuple):
 
 def late_retrievals(table: ResultTable) -> Late:
     """All late retrievals of a table that was arranged."""
-    rules = Rules(
-        **{"budget": 0, "end_ms": 0, "window_ms": 2**53, "windows": 1, "cap_ms": 0, "unmeasured_ms": 0},
-        **dict.fromkeys(("evicts_on_put", "stamps", "keeps", "scores", "expires", "bounded", "averages"), False),
-    )
+    rules = _NOTHING_KEPT
     broker, crowd = new_broker(table, rules), new_crowd(table)
     spans = np.empty((_LATE_AT_FIRST, 3), np.int64)
     found = _spans(table.rows, broker, crowd, rules, spans)
@@ -62,6 +59,7 @@ def late_retrievals(table: ResultTable) -> Late:
 
 
 _LATE_AT_FIRST = 1 << 20
+_NOTHING_KEPT = Rules(0, 0, 2**53, 1, 0, 0, *[False] * 8)
 
 
 @borrowing(cache=True, nogil=True)

@@ -35,6 +35,14 @@ def add(sums, which, value):  # type: ignore[no-untyped-def]
 
 
 @borrowing(cache=True, forceinline=True)
+def take(sums, which, value):  # type: ignore[no-untyped-def]
+    """Take a number of 63 bits off a sum that is not smaller."""
+    if sums[which, 0] < np.uint64(value):
+        sums[which, 1] -= _ONE
+    sums[which, 0] -= np.uint64(value)
+
+
+@borrowing(cache=True, forceinline=True)
 def add_product(sums, which, one, other):  # type: ignore[no-untyped-def]
     """Add the product of two numbers of 63 bits."""
     low, high = product(np.uint64(one), np.uint64(other))
