@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from newsstand.cli.main import run as command
-from newsstand.cli.reproduce_bad2018 import experiment_of
+from newsstand.cli.reproduce_bad2018 import command_of, experiment_of
 from newsstand.lab import bad2018_simulation_report
 from newsstand.lab.bad2018_prototype import POLICIES
 from newsstand.lab.bad2018_prototype_report import COLUMNS
@@ -38,7 +38,7 @@ from newsstand.lab.bad2018_simulation import (
     Variant,
     run_experiment,
 )
-from newsstand.lab.bad2018_simulation_claims import claims
+from newsstand.lab.bad2018_simulation_claims import WHY, claims
 from newsstand.lab.bad2018_simulation_figures import tables, variants_table
 from newsstand.lab.bad2018_simulation_measured import Interval, Measured, interval, student
 from newsstand.lab.bad2018_simulation_report import write
@@ -198,6 +198,16 @@ def test_a_lead_that_the_seeds_do_not_agree_on_is_none(results: Results) -> None
 def test_orders_that_disagree_refute_that_they_go_together(results: Results) -> None:
     turned = changed(results, "scheme in ('LSC', 'TTL')", "hit_bytes", 0.5)
     assert failing(turned) == {"V-agreement"}
+
+
+def test_what_does_not_hold_comes_with_a_reason(results: Results) -> None:
+    refuted = changed(results, "variant == 'equal memory'", "hit_ratio", plus=0.0025)
+    before, after = (
+        {claim.id: claim.measured for claim in claims(Measured(one, EXPERIMENT))} for one in (results, refuted)
+    )
+    assert WHY["V-ttl-lsc-equal-memory"] in after["V-ttl-lsc-equal-memory"]
+    assert not any(reason in measured for reason in WHY.values() for measured in before.values())
+    assert set(WHY) <= set(before)
 
 
 def test_what_was_not_run_is_not_judged(results: Results) -> None:
@@ -366,7 +376,10 @@ def test_quick_is_a_tenth_with_few_sizes_and_runs() -> None:
     quick, whole = (experiment_of(is_quick, None, None, None, 6.0) for is_quick in (True, False))
     assert (quick.scale, quick.sizes, len(quick.seeds)) == (10, (50, 200, 500), 3)
     assert whole == Experiment()
-    assert experiment_of(False, 2, [500, 50, 50], 5, 1.0) == Experiment((1, 2), (50, 500), 5, hours=1.0)
+    other = experiment_of(False, 2, [500, 50, 50], 5, 1.0)
+    assert other == Experiment((1, 2), (50, 500), 5, hours=1.0)
+    assert command_of(whole) == "newsstand reproduce bad2018"
+    assert command_of(other).endswith("bad2018 --runs 2 --cache-mb 50 --cache-mb 500 --scale 5 --hours 1")
 
 
 @pytest.mark.parametrize(

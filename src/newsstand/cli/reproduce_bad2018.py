@@ -146,7 +146,22 @@ def _simulate(
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
     with session as spark, progress(spark, "running"):
         results = run_experiment(spark, experiment, out, say, keep=keep)
-    return write(results, experiment, "newsstand reproduce bad2018", out)
+    return write(results, experiment, command_of(experiment), out)
+
+
+def command_of(experiment: Experiment) -> str:
+    """The command that simulates it."""
+    usual = experiment_of(False, None, None, None, 6.0)
+    words = ["newsstand reproduce bad2018"]
+    if len(experiment.seeds) != len(usual.seeds):
+        words.append(f"--runs {len(experiment.seeds)}")
+    if experiment.sizes != usual.sizes:
+        words += [f"--cache-mb {size}" for size in experiment.sizes]
+    if experiment.scale != usual.scale:
+        words.append(f"--scale {experiment.scale}")
+    if experiment.hours != usual.hours:
+        words.append(f"--hours {experiment.hours:g}")
+    return " ".join(words)
 
 
 def _play(

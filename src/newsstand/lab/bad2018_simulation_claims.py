@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_MEMORY
 from newsstand.lab.bad2018_simulation_measured import Interval, Measured
@@ -31,6 +32,16 @@ NAMES = {
     "mean_latency_s": "latency",
     "fetch_bytes": "fetch",
 }
+WHY = {
+    "V-ttl-highest": "LSC with the same B is about as good.",
+    "V-ttl-lsc": "Both are about equal, and TTL takes more memory for it.",
+    "V-ttl-lsc-equal-memory": "What TTL gains with the same B, it gains by memory.",
+    "V-latency-ttl": "Latency follows hits and their bytes, in which TTL and LSC are about equal.",
+    "V-hold-ttl": "Full caches hold a byte equally long under every policy; those that drop large objects first "
+    "hold more objects, and each for longer.",
+    "V-hold-exp": "Full caches hold a byte equally long under every policy, so LRU, LSC and EXP hardly differ.",
+}
+"""Why a claim does not hold, where it does not, as far as we can tell."""
 
 
 def claims(measured: Measured) -> list[Claim]:
@@ -50,7 +61,13 @@ def claims(measured: Measured) -> list[Claim]:
         ({"TTL", "LSC"}, _on_times_to_live),
     ]
     has = set(measured.of_paper)
-    return [claim for needed, judged in wanted if needed <= has for claim in judged(measured)]
+    told = [claim for needed, judged in wanted if needed <= has for claim in judged(measured)]
+    return [claim if claim.holds else _explained(claim) for claim in told]
+
+
+def _explained(claim: Claim) -> Claim:
+    why = WHY.get(claim.id)
+    return replace(claim, measured=f"{claim.measured}. {why}") if why else claim
 
 
 def _on_caching(m: Measured) -> list[Claim]:
