@@ -50,7 +50,9 @@ class Scheme:
         return ReplaySetting(self.policy, size, self.evict, self.expiry, end_ms, cap_ms=self.cap_ms)
 
 
-NC, LRU, LSC, LSCZ, LSD = (Scheme(name, name.lower()) for name in ("NC", "LRU", "LSC", "LSCz", "LSD"))
+NC, LRU, LSCZ, LSD = (Scheme(name, name.lower()) for name in ("NC", "LRU", "LSCz", "LSD"))
+# LSC does not look at times to live; with TTL's cap, its holding times are compared with the same ones (Fig. 5b).
+LSC = Scheme("LSC", "lsc", cap_ms=WINDOW_MS)
 EXP = Scheme("EXP", "exp", expiry="object")
 TTL = Scheme("TTL", "ttl", cap_ms=WINDOW_MS)
 PAPER = (NC, LRU, LSC, LSCZ, LSD, EXP, TTL)
