@@ -27,8 +27,8 @@ GOOD = {"hit_bytes": 1, "miss_bytes": -1, "mean_latency_s": -1, "fetch_bytes": -
 """Which way a measurement goes as a scheme gets better."""
 NAMES = {
     "hit_ratio": "hit ratio",
-    "hit_bytes": "hit bytes",
-    "miss_bytes": "miss bytes",
+    "hit_bytes": "hit byte",
+    "miss_bytes": "miss byte",
     "mean_latency_s": "latency",
     "fetch_bytes": "fetch",
 }
@@ -206,7 +206,7 @@ def _on_agreement(m: Measured) -> list[Claim]:
     return [
         Claim(
             "V-agreement",
-            "Whichever scheme has the higher hit ratio has more hit bytes and less miss bytes, latency and fetch.",
+            "Who has the higher hit ratio has higher hit byte, and lower miss byte, latency and fetch.",
             "generally",
             f"of {len(clear)} pairs of schemes with clearly different hit ratios: {', '.join(told)} "
             f"(generally: {GENERALLY:.0%})",
