@@ -12,14 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from newsstand.broker.broker import Broker, Span
-from newsstand.caching import BEYOND, RESULT_POLICIES, ResultCaches
+from newsstand.caching import BEYOND, RESULT_POLICIES, AdaptiveCaches, ResultCaches
 from newsstand.caching.result_cache import Retrieval
+from newsstand.errors import BadOption
 from newsstand.lab.broker_events import events_of
-from newsstand.lab.result_kernel import replay_compiled
-from newsstand.lab.result_replay import ReplaySetting, replay
+from newsstand.lab.result_kernel import arrange_events, replay_arranged, replay_compiled
+from newsstand.lab.result_replay import ReplaySetting, ResultReplay, replay
+from newsstand.lab.result_runs import replay_all
 
 Row = tuple[int, str, int, int, int]
 
+COMPILED = [name for name in BEYOND if not RESULT_POLICIES[name].follows]
 KINDS = ["result"] * 9 + ["login"] * 3 + ["logout"] * 3 + ["subscribe"] * 4 + ["unsubscribe"]
 STEPS = [0, 0, 0, 1, 1, 2, 5, 10]
 SIZES = [1, 2, 3, 10, 10_000, 30_000]
@@ -111,7 +114,7 @@ def test_no_table_tells_them_from_brute_force(
     agree(table(choices, scale), policy, budget, evict, expiry, window, cap)
 
 
-@pytest.mark.parametrize("policy", BEYOND)
+@pytest.mark.parametrize("policy", COMPILED)
 @settings(deadline=None, max_examples=100)
 @given(
     choices=st.sampled_from([0, 8, 80, 400]).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
@@ -137,7 +140,7 @@ def test_the_kernel_comes_to_every_count_of_the_core(
     assert int(str(measured["max_bytes"])) <= setting.cache_bytes
 
 
-@pytest.mark.parametrize("policy", BEYOND)
+@pytest.mark.parametrize("policy", COMPILED)
 @pytest.mark.parametrize("seed", range(6))
 def test_so_it_does_in_a_crowd(policy: str, seed: int) -> None:
     chosen = random.Random(seed)
@@ -222,6 +225,73 @@ class TestGaps:
         caches = self.caches()
         caches.switch("lru", now=8)
         assert caches.join_crowd("floods", "ann", 5, now=9) == Retrieval(0, 0, 5, (2, 4))
+
+
+def mixed(small: int, large: int) -> list[Row]:
+    """Two subscribers of many caches, one mostly away; sizes alternate, in most caches small and large ones."""
+    rows: list[Row] = [(0, "subscribe", who, which, 0) for which in range(40) for who in (0, 1)]
+    rows.append((0, "login", 0, 0, 0))
+    for time in range(1, 4000):
+        size = large if (time // 40) % 2 else small
+        rows.append((10 * time, "result", 0, time % 40, size))
+        if time % 200 == 0:
+            rows += [(10 * time, "login", 1, 0, 0), (10 * time, "logout", 1, 0, 0)]
+    return rows
+
+
+class TestAdaptive:
+    def test_it_follows_who_hits_most(self) -> None:
+        events = events_of(mixed(1, 100))
+        hits = {
+            policy: int(str(replay(events, ReplaySetting(policy, 3000, "after", window_ms=5000))["hits"]))
+            for policy in ("lsc", "lscz-any", "ttl-bounded", "adaptive")
+        }
+        assert hits["lscz-any"] > 1.05 * hits["lsc"]
+        assert hits["lsc"] < hits["adaptive"] <= hits["lscz-any"]
+
+    def test_it_tells_whom_and_keeps_its_name(self) -> None:
+        replayed = ResultReplay(ReplaySetting("adaptive", 3000, "after", window_ms=5000))
+        measured = replayed.run(events_of(mixed(1, 100)))
+        caches = replayed.results
+        assert isinstance(caches, AdaptiveCaches)
+        assert (caches.policy.name, caches.followed) == ("adaptive", "lscz-any")
+        assert int(str(measured["max_bytes"])) <= 3000
+
+    def test_a_live_switch_begins_with_who_is_there(self) -> None:
+        caches = AdaptiveCaches[int, str]("lru", 3000, window_ms=5000, start_ms=0)
+        for which in range(40):
+            caches.attach(which, "ann", now=0)
+            caches.attach(which, "bob", now=0)
+        caches.switch("adaptive", now=100)
+        assert caches.followed == "lsc"
+        for time in range(101, 12_000):
+            caches.advance(time)
+            which, position = time % 40, time
+            caches.put(which, position, 100 if (time // 40) % 2 else 1, "", now=time)
+            caches.acknowledge(which, "bob", position, now=time)
+            caches.make_room(now=time)
+            if time % 2000 == 0:
+                for of in range(40):
+                    caches.acknowledge(of, "ann", time, now=time)
+        assert caches.followed == "lscz-any"
+        held = caches.objects
+        caches.switch("lsc", now=12_000)
+        assert (caches.followed, caches.objects) == (None, held)
+
+    def test_what_is_not_compiled_is_left_to_the_core(self) -> None:
+        events = events_of(crowded(2))
+        setting = ReplaySetting("adaptive", 100_000, "after", window_ms=200)
+        wanted = replay(events, setting)
+        assert replay_compiled(events, setting) == wanted
+        assert list(replay_all(events, [setting], "compiled")) == [wanted]
+        with pytest.raises(BadOption, match="policy 'adaptive' follows others and is not compiled"):
+            replay_arranged(arrange_events(events), setting, events.end_ms)
+
+    @settings(deadline=None, max_examples=60)
+    @given(choices=st.binary(min_size=400, max_size=400), budget=st.sampled_from([3, 12, 40_000, 70_000]))
+    def test_whatever_happens_the_budget_is_kept(self, choices: bytes, budget: int) -> None:
+        measured = replay(events_of(table(choices, 1)), ReplaySetting("adaptive", budget, window_ms=10))
+        assert int(str(measured["max_bytes"])) <= budget
 
 
 def test_they_are_listed_after_those_of_the_paper() -> None:

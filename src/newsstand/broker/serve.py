@@ -29,7 +29,7 @@ from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.upstream import Away, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
-from newsstand.caching import ResultCaches
+from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError, NotFound
 from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
@@ -128,7 +128,7 @@ class Parts:
             lambda: store.unsent(2**31)[1],
         )
         upstream = Upstream(self._cluster_http, settings.name)
-        results = ResultCaches[str, bytes](
+        results = AdaptiveCaches[str, bytes](
             settings.results_policy,
             settings.results_budget,
             window_ms=settings.results_window_ms,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 # Registered in the order of listings.
 from newsstand.caching import chen2003, dual, classics, sieve, s3fifo, wtinylfu, offline  # isort: skip  # noqa: F401
+from newsstand.caching.adaptive import AdaptiveCaches
 from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail, result_policy
 from newsstand.caching.bad2018_beyond import BEYOND
 from newsstand.caching.page_cache import PageCache, ScoredCache
@@ -26,6 +27,7 @@ __all__ = [
     "BEYOND",
     "POLICIES",
     "RESULT_POLICIES",
+    "AdaptiveCaches",
     "Entry",
     "Hit",
     "Page",

@@ -54,6 +54,8 @@ class ResultPolicy:
     """Whether growth is averaged over all windows, not measured over the latest ones."""
     anywhere: bool = False
     """Whether every object is scored as if it were a tail, and the lowest leaves wherever it is."""
+    follows: tuple[str, ...] = ()
+    """The policies among which the best of the last minutes takes over; the first one begins."""
 
 
 class ResultPolicies(dict[str, ResultPolicy]):

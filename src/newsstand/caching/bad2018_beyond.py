@@ -1,13 +1,13 @@
 """Policies of result caches that Uddin & Venkatasubramanian (2018) do not have.
 
-`ttl` keeps to the budget only on average, and measures growth in one window, which is never typical; `lscz` looks at
-tails only, and what is large stands in the way of what is small. What it is worth to mend that is told in
+`ttl` keeps to the budget only on average, and measures growth in one window, which is never typical. `lscz` looks
+at tails only, and what is large stands in the way of what is small. What it is worth to mend that is told in
 docs/reference/result-policies.md.
 """
 
 from __future__ import annotations
 
-from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, lscz
+from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, lsc, lscz
 
 _POLICIES = (
     ResultPolicy(
@@ -28,6 +28,12 @@ _POLICIES = (
         "LSCz over all objects, not tails: fewest waiting subscribers per byte, so large ones may not even stay.",
         score=lscz,
         anywhere=True,
+    ),
+    ResultPolicy(
+        "adaptive",
+        "Adaptive: LSC, LSCz over all objects or bounded TTL, whichever has hit most in the last minutes.",
+        score=lsc,
+        follows=("lsc", "lscz-any", "ttl-bounded"),
     ),
 )
 

@@ -123,6 +123,12 @@ class ResultCache(Generic[Value]):
         acked = self._acked.get(subscriber)
         return self.crowd_at if acked == IN_THE_CROWD else acked
 
+    def standings(self) -> Iterator[tuple[Subscriber, int, bool]]:
+        """Every subscriber, where it is, and whether it is in the crowd."""
+        for subscriber, acked in self._acked.items():
+            in_the_crowd = acked == IN_THE_CROWD
+            yield subscriber, self.crowd_at if in_the_crowd else acked, in_the_crowd
+
     def attach(self, subscriber: Subscriber, acked: int) -> None:
         """Let it wait for all that lies beyond `acked`."""
         self._acked[subscriber] = acked

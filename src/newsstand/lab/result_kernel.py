@@ -13,7 +13,7 @@ from newsstand.caching.lifetimes import LINK_BYTES_PER_MS
 from newsstand.errors import BadOption, BadTrace
 from newsstand.lab.broker_events import BrokerEvents
 from newsstand.lab.result_counts import Measured, ResultCounts
-from newsstand.lab.result_replay import ReplaySetting
+from newsstand.lab.result_replay import ReplaySetting, replay
 
 LARGEST = 2**53
 """Up to here every integer is a double, and scores compare as the integers that they are."""
@@ -23,7 +23,14 @@ OF_EACH_CACHE = ("put", "ttl_put_ms", "dropped", "hold_dropped_ms")
 
 def replay_compiled(events: BrokerEvents, setting: ReplaySetting) -> dict[str, Measured]:
     """Every measure by its name, after a replay of the whole table."""
+    if not is_compiled(setting):
+        return replay(events, setting)
     return replay_arranged(arrange_events(events), setting, setting.end_of(events))
+
+
+def is_compiled(setting: ReplaySetting) -> bool:
+    """Whether there is a kernel for its policy; one that follows others is left to the broker's core."""
+    return not RESULT_POLICIES[setting.policy].follows
 
 
 def arrange_events(events: BrokerEvents) -> ResultTable:
@@ -40,6 +47,8 @@ def replay_arranged(
 ) -> dict[str, Measured]:
     """Replay a table that was arranged before, if asked with some sums of each cache, in the order of ids."""
     policy = RESULT_POLICIES[setting.policy]
+    if not is_compiled(setting):
+        raise BadOption(f"policy '{policy.name}' follows others and is not compiled: replay it by the core")
     for name, given, most in (
         ("cache_bytes", setting.cache_bytes, 2**63 - 1),
         ("end_ms and cap_ms together", end_ms + setting.cap_ms, LARGEST),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from newsstand.broker.broker import Broker
-from newsstand.caching import RESULT_POLICIES, Removed, ResultCaches
+from newsstand.caching import RESULT_POLICIES, AdaptiveCaches, Removed, ResultCaches
 from newsstand.caching.result_cache import Retrieval
 from newsstand.caching.results import ExpiryOf
 from newsstand.errors import BadOption
@@ -74,7 +74,8 @@ class ResultReplay:
     def __init__(self, setting: ReplaySetting) -> None:
         self.setting = setting
         self.counts = ResultCounts()
-        self.results = ResultCaches[int, None](
+        made = AdaptiveCaches[int, None] if RESULT_POLICIES[setting.policy].follows else ResultCaches[int, None]
+        self.results = made(
             setting.policy,
             setting.cache_bytes,
             window_ms=setting.window_ms,

@@ -39,8 +39,8 @@ def replay_all(
         for setting in settings:
             yield replay(events, setting)
         return
-    from newsstand.lab.result_kernel import arrange_events, replay_arranged
+    from newsstand.lab.result_kernel import arrange_events, is_compiled, replay_arranged
 
     table = arrange_events(events)
     for setting, end_ms in zip(settings, ends, strict=True):
-        yield replay_arranged(table, setting, end_ms)
+        yield replay_arranged(table, setting, end_ms) if is_compiled(setting) else replay(events, setting)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from newsstand.errors import BadOption, NewsstandError
 from newsstand.lab.broker_events import COLUMNS, BrokerEvents, events_of, read_events
 from newsstand.lab.result_counts import Measured
-from newsstand.lab.result_kernel import arrange_events, replay_arranged, replay_compiled
+from newsstand.lab.result_kernel import arrange_events, is_compiled, replay_arranged, replay_compiled
 from newsstand.lab.result_replay import ReplaySetting, replay
 from newsstand.spark import stoppable
 
@@ -166,5 +166,11 @@ def _kept(name: str, table: Stored | Sent, engine: Engine) -> Replayed:
             _ready[name] = partial(replay, events)
         else:
             arranged = arrange_events(events)
-            _ready[name] = lambda setting: replay_arranged(arranged, setting, setting.end_of(events))
+
+            def replayed(setting: ReplaySetting) -> dict[str, Measured]:
+                if not is_compiled(setting):
+                    return replay(events, setting)
+                return replay_arranged(arranged, setting, setting.end_of(events))
+
+            _ready[name] = replayed
     return _ready[name]

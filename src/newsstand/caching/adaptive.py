@@ -1,0 +1,187 @@
+"""Result caches that follow whichever policy has done best in the last minutes.
+
+Every policy that can be followed runs in the shadow, over a sample of the caches: it is told all that happens to
+these, keeps no values, and has the sample's share of the budget. When a window closes, the policy whose shadow has
+hit most takes over. Nothing is lost by that, as by any change of policy: what the new one can keep stays.
+
+>>> caches = AdaptiveCaches[str, bytes]("adaptive", budget=1_000_000)
+>>> caches.followed
+'lsc'
+>>> caches.switch("ttl", now=5)
+>>> caches.followed is None
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from newsstand.caching.result_cache import Removed, Retrieval, Subscriber, Value
+from newsstand.caching.results import ExpiryOf, ResultCaches
+from newsstand.caching.tail_ranking import Key
+
+SAMPLED_ONE_IN = 4
+"""Of so many caches one is watched."""
+FORGOTTEN = 0.5
+"""What hits still count for when another window has closed."""
+
+
+class AdaptiveCaches(ResultCaches[Key, Value]):
+    """Result caches whose policy may be one that follows others; under any other they are as they were."""
+
+    def __init__(
+        self,
+        policy: str,
+        budget: int,
+        *,
+        window_ms: int = 300_000,
+        windows: int = 1,
+        cap_ms: int = 3_600_000,
+        expiry: ExpiryOf = "cache",
+        start_ms: int = 0,
+        on_removed: Callable[[Removed[Key]], None] | None = None,
+        on_recompute: Callable[[int, float], None] | None = None,
+    ) -> None:
+        super().__init__(
+            policy,
+            budget,
+            window_ms=window_ms,
+            windows=windows,
+            cap_ms=cap_ms,
+            expiry=expiry,
+            start_ms=start_ms,
+            on_removed=on_removed,
+            on_recompute=on_recompute,
+        )
+        self.followed: str | None = None
+        """The policy that is followed at present; None if there is none to follow."""
+        self._shadows: dict[str, ResultCaches[Key, None]] = {}
+        self._hits: dict[str, float] = {}
+        self._watched: set[Key] = set()
+        self._seen_caches = 0
+        self._watch(start_ms)
+
+    def attach(self, cache: Key, subscriber: Subscriber, now: int, acked: int | None = None) -> bool:
+        if self._shadows and cache not in self._caches:
+            self._seen_caches += 1
+            if self._seen_caches % SAMPLED_ONE_IN == 1:
+                self._watched.add(cache)
+        is_new = super().attach(cache, subscriber, now, acked)
+        if is_new:
+            for shadow in self._shadows_of(cache):
+                shadow.attach(cache, subscriber, now, self.acked(cache, subscriber))
+        return is_new
+
+    def detach(self, cache: Key, subscriber: Subscriber, now: int) -> bool:
+        for shadow in self._shadows_of(cache):
+            shadow.detach(cache, subscriber, now)
+        return super().detach(cache, subscriber, now)
+
+    def put(self, cache: Key, position: int, size: int, value: Value, now: int) -> bool:
+        for shadow in self._shadows_of(cache):
+            shadow.put(cache, position, size, None, now)
+        return super().put(cache, position, size, value, now)
+
+    def make_room(self, now: int) -> None:
+        for shadow in self._shadows.values():
+            shadow.make_room(now)
+        super().make_room(now)
+
+    def touch(self, cache: Key, now: int) -> None:
+        for shadow in self._shadows_of(cache):
+            shadow.touch(cache, now)
+        super().touch(cache, now)
+
+    def acknowledge(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> None:
+        if cache in self._watched:
+            for name, shadow in self._shadows.items():
+                before = shadow.acked(cache, subscriber)
+                if before is not None:
+                    self._hits[name] += len(shadow.get(cache, before, upto))
+                    shadow.acknowledge(cache, subscriber, upto, now)
+        super().acknowledge(cache, subscriber, upto, now)
+
+    def join_crowd(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> Retrieval | None:
+        if cache in self._watched:
+            for name, shadow in self._shadows.items():
+                self._count(name, 1, shadow.join_crowd(cache, subscriber, upto, now))
+        return super().join_crowd(cache, subscriber, upto, now)
+
+    def leave_crowd(self, cache: Key, subscriber: Subscriber) -> None:
+        for shadow in self._shadows_of(cache):
+            shadow.leave_crowd(cache, subscriber)
+        super().leave_crowd(cache, subscriber)
+
+    def retrieve_crowd(self, cache: Key, upto: int, now: int) -> tuple[int, Retrieval] | None:
+        if cache in self._watched:
+            for name, shadow in self._shadows.items():
+                self._count(name, *(shadow.retrieve_crowd(cache, upto, now) or (0, None)))
+        return super().retrieve_crowd(cache, upto, now)
+
+    def advance(self, now: int) -> None:
+        for shadow in self._shadows.values():
+            shadow.advance(now)
+        super().advance(now)
+
+    def resize(self, budget: int, now: int) -> None:
+        super().resize(budget, now)
+        self._share_out(now)
+
+    def switch(self, policy: str, now: int) -> None:
+        super().switch(policy, now)
+        self._watch(now)
+
+    def _recompute(self, now: int) -> None:
+        super()._recompute(now)
+        if not self._shadows:
+            return
+        best = max(self._hits, key=lambda name: (self._hits[name], name == self.followed))
+        for name in self._hits:
+            self._hits[name] *= FORGOTTEN
+        self._watched &= self._caches.keys()
+        self._share_out(now)
+        if best != self.followed:
+            named = self.policy
+            super().switch(best, now)
+            self.policy = replace(self.policy, name=named.name, title=named.title, follows=named.follows)
+            self.followed = best
+
+    def _watch(self, now: int) -> None:
+        """Begin with what is there: one cache in so many, its subscribers where they are, and nothing cached."""
+        follows = self.policy.follows
+        self.followed = follows[0] if follows else None
+        self._hits = dict.fromkeys(follows, 0.0)
+        self._watched = set(list(self._caches)[::SAMPLED_ONE_IN]) if follows else set()
+        self._seen_caches = len(self._caches)
+        lifetimes = self._lifetimes
+        self._shadows = {
+            name: ResultCaches(
+                name,
+                self.budget // SAMPLED_ONE_IN,
+                window_ms=lifetimes.window_ms,
+                windows=lifetimes.windows,
+                cap_ms=lifetimes.cap_ms,
+                expiry=self.expiry,
+                start_ms=lifetimes.next_ms - lifetimes.window_ms,
+            )
+            for name in follows
+        }
+        for shadow in self._shadows.values():
+            for key in self._watched:
+                for subscriber, acked, in_the_crowd in self._caches[key].standings():
+                    shadow.attach(key, subscriber, now, acked)
+                    if in_the_crowd:
+                        shadow.join_crowd(key, subscriber, acked, now)
+
+    def _share_out(self, now: int) -> None:
+        share = self.budget * len(self._watched) // max(1, len(self._caches))
+        for shadow in self._shadows.values():
+            shadow.resize(share, now)
+
+    def _shadows_of(self, cache: Key) -> tuple[ResultCaches[Key, None], ...]:
+        return tuple(self._shadows.values()) if cache in self._watched else ()
+
+    def _count(self, name: str, number: int, retrieved: Retrieval | None) -> None:
+        if retrieved is not None:
+            self._hits[name] += number * (retrieved.until - retrieved.missed_until - len(retrieved.gaps))
