@@ -221,6 +221,18 @@ class TestGaps:
         assert [hit.position for hit in reading.hits] == [1, 3, 5]
         assert reading.missing == (Span(1, 2), Span(3, 4))
 
+    def test_what_is_new_is_spared_for_those_who_are_online(self) -> None:
+        caches = ResultCaches[str, str]("lscz-any", 25, grace_ms=100)
+        caches.attach("floods", "ann", now=0, acked=0)
+        for position, size, now in ((1, 5, 0), (2, 20, 10), (3, 5, 50)):
+            caches.put("floods", position, size, "", now=now)
+            caches.make_room(now=now)
+        # All are new: there is no choice but the oldest.
+        assert [hit.position for hit in caches.get("floods", 0, 9)] == [2, 3]
+        caches.put("floods", 4, 5, "", now=110)
+        caches.make_room(now=110)
+        assert [hit.position for hit in caches.get("floods", 0, 9)] == [3, 4]
+
     def test_they_stay_when_the_policy_changes(self) -> None:
         caches = self.caches()
         caches.switch("lru", now=8)

@@ -36,6 +36,8 @@ from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
 
 logger = logging.getLogger(__name__)
+READ_WITHIN_MS = 1000
+"""Whoever is online has read a new result after so long."""
 TICK_S = 0.25
 
 
@@ -135,6 +137,7 @@ class Parts:
             cap_ms=settings.results_cap_ms,
             expiry=settings.results_expiry,
             start_ms=wall_clock_ms(),
+            grace_ms=READ_WITHIN_MS,
             on_removed=lambda removed: self.metrics.left(removed.reason),
         )
         shelf = Shelf(

@@ -40,6 +40,7 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
         cap_ms: int = 3_600_000,
         expiry: ExpiryOf = "cache",
         start_ms: int = 0,
+        grace_ms: int = 0,
         on_removed: Callable[[Removed[Key]], None] | None = None,
         on_recompute: Callable[[int, float], None] | None = None,
     ) -> None:
@@ -51,6 +52,7 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
             cap_ms=cap_ms,
             expiry=expiry,
             start_ms=start_ms,
+            grace_ms=grace_ms,
             on_removed=on_removed,
             on_recompute=on_recompute,
         )
@@ -164,6 +166,7 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
                 cap_ms=lifetimes.cap_ms,
                 expiry=self.expiry,
                 start_ms=lifetimes.next_ms - lifetimes.window_ms,
+                grace_ms=self._grace_ms,
             )
             for name in follows
         }

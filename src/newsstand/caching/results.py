@@ -19,6 +19,8 @@ True
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable
 from typing import Generic, Literal
 
@@ -46,7 +48,8 @@ class ResultCaches(Generic[Key, Value]):
 
     Keys of caches are ordered: the smallest loses among equals. `on_removed` is told of every object that leaves;
     `on_recompute` of every instant at which times to live were set, with the bytes that equation 5 expects.
-    Windows are counted from `start_ms`.
+    Windows are counted from `start_ms`. Where any object may leave, one that was put less than `grace_ms` ago does
+    so last: those who are online read it within that time.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class ResultCaches(Generic[Key, Value]):
         cap_ms: int = 3_600_000,
         expiry: ExpiryOf = "cache",
         start_ms: int = 0,
+        grace_ms: int = 0,
         on_removed: Callable[[Removed[Key]], None] | None = None,
         on_recompute: Callable[[int, float], None] | None = None,
     ) -> None:
@@ -78,6 +82,9 @@ class ResultCaches(Generic[Key, Value]):
         self._lifetimes = Lifetimes(window_ms, windows, cap_ms, start_ms)
         self._ranking = TailRanking[Key]()
         self._unranked: set[Key] = set()
+        self._grace_ms = grace_ms
+        self._in_grace: deque[tuple[int, Key]] = deque()
+        """When grace ends, and in which cache, in the order of time."""
         self._on_removed = on_removed
         self._on_recompute = on_recompute
 
@@ -125,6 +132,8 @@ class ResultCaches(Generic[Key, Value]):
         found.accessed_ms = now
         self.bytes += size
         self.objects += 1
+        if self._grace_ms and self.policy.anywhere:
+            self._in_grace.append((now + self._grace_ms, cache))
         if was_empty:
             self._tail_changed(cache, found, now)
         else:
@@ -135,8 +144,10 @@ class ResultCaches(Generic[Key, Value]):
         """Drop tails by the policy's scores while the caches exceed the budget; `nc` and `ttl` drop none."""
         if self.policy.score is None and not self.policy.bounded:
             return
+        while self._in_grace and self._in_grace[0][0] <= now:
+            self._unranked.add(self._in_grace.popleft()[1])
         while self.bytes > self.budget:
-            self._rank()
+            self._rank(now)
             lowest = self._ranking.lowest()
             assert lowest is not None
             _, cache = lowest
@@ -304,7 +315,7 @@ class ResultCaches(Generic[Key, Value]):
         if self.policy.score is not None:
             self._unranked.add(key)
 
-    def _rank(self) -> None:
+    def _rank(self, now: int) -> None:
         """Score all tails that may have another score than before."""
         score = self.policy.score
         if score is None:
@@ -317,7 +328,11 @@ class ResultCaches(Generic[Key, Value]):
             if not self.policy.anywhere:
                 self._ranking.set(key, score(self._seen(cache, cache.objects[0], cache.waiting)))
                 continue
-            scores = [score(self._seen(cache, one, waiting)) for one, waiting in cache.each_waiting()]
+            spared_ms = now - self._grace_ms
+            scores = [
+                score(self._seen(cache, one, waiting)) if one.inserted_ms <= spared_ms else math.inf
+                for one, waiting in cache.each_waiting()
+            ]
             lowest = min(scores)
             cache.victim = scores.index(lowest)
             self._ranking.set(key, lowest)
