@@ -36,7 +36,10 @@ def broker(
         Path | None, typer.Option("--secret-file", metavar="FILE", help="The platform's one secret.")
     ] = None,
     results_policy: Annotated[
-        str | None, typer.Option("--results-policy", metavar="P", help="nc lru lsc lscz lsd exp or ttl; lsc.")
+        str | None,
+        typer.Option(
+            "--results-policy", metavar="P", help="nc lru lsc lscz lsd exp ttl, or one beyond the paper; lsc."
+        ),
     ] = None,
     results_budget: Annotated[
         int | None, typer.Option("--results-budget", min=0, metavar="BYTES", help="For all result caches.")
