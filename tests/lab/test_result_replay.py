@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +274,20 @@ def test_large_tables_are_compiled_and_several_settings_of_very_large_ones_go_to
     assert not is_for_spark(events(WORTH_SPARK), settings[:1])
 
 
-@pytest.mark.usefixtures("spark")
 def test_the_command_takes_spark_if_a_setting_of_sparks_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (BASIC, "--policy", "lru", "ttl", "--cache-bytes", 500, 1000)
-    assert answers(capsys, *words, "--master", "local[2]") == answers(capsys, *words)
+    words = (
+        "replay",
+        BASIC,
+        "--policy",
+        "lru",
+        "ttl",
+        "--cache-bytes",
+        500,
+        1000,
+        "--json",
+        "--master",
+        "local[2]",
+    )
+    command = [sys.executable, "-m", "newsstand.cli.main", *map(str, words)]  # it stops the session that it takes
+    told = subprocess.run(command, capture_output=True, check=True, text=True, timeout=300).stdout
+    assert json.loads(told) == answers(capsys, *words[1:-3])

@@ -85,7 +85,8 @@ class MovingCity:
     def _live(self) -> None:
         self.seconds += 1
         second = self.seconds
-        self._hit_ratio += 0.06 * (HIT_RATIOS[self.policy] - self._hit_ratio) + 0.01 * math.sin(second / 3)
+        wanted = HIT_RATIOS.get(self.policy, 0.85)
+        self._hit_ratio += 0.06 * (wanted - self._hit_ratio) + 0.01 * math.sin(second / 3)
         self._hit_ratio = min(1.0, max(0.0, self._hit_ratio))
         if second % 4 == 1:
             self.report(self._random.choices(KINDS, range(len(KINDS), 0, -1))[0])

@@ -40,14 +40,15 @@ def read_query(text: str, place: str) -> exp.Query:
     try:
         tokens = AsWritten().tokenize(text)
         if tokens and tokens[0].token_type not in _FIRST:
-            raise BadQuery(f"{place}: '{tokens[0].text}': a channel's query is one SELECT")
+            first_word = " ".join(tokens[0].text.split())
+            raise BadQuery(f"{place}: '{first_word}': a channel's query is one SELECT")
         statements = [tree for tree in AsWritten().parser().parse(tokens, text) if tree is not None]
     except TokenError as error:
         raise BadQuery(f"{place}: a string, a name or a comment does not end") from error
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         where = f"line {first['line']}, column {first['col']}: " if first.get("line") else ""
-        near = f" near '{first['highlight']}'" if first.get("highlight") else ""
+        near = f" near '{' '.join(first['highlight'].split())}'" if first.get("highlight") else ""
         raise BadQuery(f"{place}: {where}{first.get('description', 'not SQL').rstrip('.')}{near}") from error
     except SqlglotError as error:
         raise BadQuery(f"{place}: {str(error).splitlines()[0]}") from error

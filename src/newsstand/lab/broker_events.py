@@ -68,12 +68,12 @@ def read_events(path: Path) -> BrokerEvents:
     """Read and check a table of events; BadTrace names the file and the row where it is wrong."""
     if not path.exists():
         raise BadTrace(f"{path}: no such file or folder")
-    start_ms = _start_of_log(path)
-    files = _parts_of_log(path) if start_ms is not None else _files(path)
-    parts = [_read_part(file, is_log=start_ms is not None) for file in files]
+    log = _log_at(path)
+    files = _parts_of_log(path) if log is not None else _files(path)
+    parts = [_read_part(file, is_log=log is not None) for file in files]
     last_ms = 0
     for file, part in zip(files, parts, strict=True):
-        if len(part) and part.time_ms[0] < last_ms and start_ms is None:
+        if len(part) and part.time_ms[0] < last_ms and log is None:
             raise BadTrace(
                 f"{file}: row 1: time_ms {part.time_ms[0]} is before {last_ms}, where the last part ends"
             )
@@ -81,9 +81,10 @@ def read_events(path: Path) -> BrokerEvents:
     time_ms, kind, subscriber, subscription, size = (
         np.concatenate([getattr(part, column) for part in parts]) for column in COLUMNS
     )
-    if start_ms is not None:
+    if log is not None:
         # The clock of a machine can be set back; what happened later is not earlier for that.
-        time_ms = np.maximum.accumulate(np.maximum(time_ms - start_ms, 0))
+        time_ms = np.maximum.accumulate(np.maximum(time_ms - log.start_ms, 0))
+        subscription = np.where(np.isin(kind, USED_BY["subscription"]), log.ranked(subscription), 0)
     return BrokerEvents(time_ms, kind, subscriber, subscription, size)
 
 
@@ -105,15 +106,35 @@ def _files(path: Path) -> list[Path]:
     return sorted(files, key=Path.as_posix)
 
 
-def _start_of_log(path: Path) -> int | None:
-    """The Unix milliseconds from which the log of a live broker counts; None for any other table."""
+@dataclass(frozen=True)
+class _Log:
+    """What `names.csv` tells of the log of a live broker."""
+
+    start_ms: int
+    """The Unix milliseconds from which it counts."""
+    streams: dict[int, str]
+    """The names of streams by their numbers."""
+
+    def ranked(self, numbers: Numbers) -> Numbers:
+        """Streams numbered in the order of their names, by which a live broker chooses among equals."""
+        known = np.unique(numbers)
+        names = [(self.streams.get(int(number), ""), int(number)) for number in known]
+        ranks = np.empty(len(known), dtype=np.int64)
+        ranks[sorted(range(len(known)), key=names.__getitem__)] = np.arange(len(known))
+        return ranks[np.searchsorted(known, numbers)]
+
+
+def _log_at(path: Path) -> _Log | None:
+    """The log of a live broker that a path leads to; None for any other table."""
     folder = path if path.is_dir() else path.parent
     for names in (folder / "names.csv", folder.parent / "names.csv"):
         if names.is_file() and (names.parent == folder or folder.name.startswith("until-")):
             with names.open(encoding="utf-8", newline="") as lines:
-                for row in csv.DictReader(lines):
-                    if row.get("kind") == "start" and str(row.get("number")).isdecimal():
-                        return int(row["number"])
+                rows = [row for row in csv.DictReader(lines) if str(row.get("number")).isdecimal()]
+            starts = [int(row["number"]) for row in rows if row.get("kind") == "start"]
+            if starts:
+                streams = {int(row["number"]): row["name"] or "" for row in rows if row.get("kind") == "stream"}
+                return _Log(starts[0], streams)
     return None
 
 
