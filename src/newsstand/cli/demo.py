@@ -33,7 +33,7 @@ def demo(
     brokers: Annotated[int, typer.Option("--brokers", min=1, max=10, help="Brokers.")] = 2,
     budget: Annotated[
         int, typer.Option("--budget", min=0, metavar="BYTES", help="For the result caches of each broker.")
-    ] = 100_000,
+    ] = 8_000,
     speed: Annotated[
         float, typer.Option("--speed", min=0.1, max=100, help="How fast time passes in the city.")
     ] = 1.0,
