@@ -141,6 +141,14 @@ def test_the_kernel_comes_to_every_count_of_the_core(
 
 
 @pytest.mark.parametrize("policy", COMPILED)
+def test_so_it_does_where_a_subscription_was_given_up_before_its_first_result(policy: str) -> None:
+    rows = [(0, "subscribe", 1, 7, 0), (1000, "unsubscribe", 1, 7, 0), (11_000, "subscribe", 1, 7, 0)]
+    rows += [(12_000, "result", 0, 7, 4000), (25_000, "result", 0, 7, 4000), (39_000, "login", 1, 0, 0)]
+    setting = ReplaySetting(policy, 5000, window_ms=10_000)
+    assert replay_compiled(events_of(rows), setting) == replay(events_of(rows), setting)
+
+
+@pytest.mark.parametrize("policy", COMPILED)
 @pytest.mark.parametrize("seed", range(6))
 def test_so_it_does_in_a_crowd(policy: str, seed: int) -> None:
     chosen = random.Random(seed)

@@ -139,8 +139,8 @@ def test_other_commands_are_left_alone() -> None:
 
 
 def test_the_options_that_take_values_are_known() -> None:
-    simulate = COMMANDS["newsstand simulate"].params[1:]
-    valued = {option for parameter in simulate if not parameter.is_flag for option in parameter.opts}
+    params = [*COMMANDS["newsstand simulate"].params[1:], *COMMANDS["newsstand replay"].params[1:]]
+    valued = {option for parameter in params if not parameter.is_flag for option in parameter.opts}
     assert valued == {*MANY, *ONE}
 
 

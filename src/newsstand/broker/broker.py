@@ -79,6 +79,17 @@ class Counts:
         return self.pulled_bytes + self.miss_bytes
 
 
+def spans_of(positions: Iterable[int]) -> list[Span]:
+    """Positions in increasing order, those that follow one another as one span."""
+    spans: list[Span] = []
+    for position in positions:
+        if spans and spans[-1].until == position - 1:
+            spans[-1] = Span(spans[-1].after, position)
+        else:
+            spans.append(Span(position - 1, position))
+    return spans
+
+
 class Broker(Generic[Key, Value]):
     """Streams, who follows them and how far each has read; results come from the caches, then from the cluster."""
 
@@ -199,7 +210,7 @@ class Broker(Generic[Key, Value]):
         gaps = self.results.gaps(stream, hits[0].position, hits[-1].position)
         around = (
             Span(span.after, hits[0].position - 1),
-            *(Span(position - 1, position) for position in gaps),
+            *spans_of(gaps),
             Span(hits[-1].position, span.until),
         )
         return Reading(span, hits, size, tuple([part for part in around if len(part)]), head)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.backends import Backends
-from newsstand.broker.broker import Broker
+from newsstand.broker.broker import Broker, Span
 from newsstand.broker.channel_list import ChannelList
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
@@ -23,6 +23,9 @@ from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NotFound
 from newsstand.model import Scalar, subscription_id
 from newsstand.values import parse_values
+
+AROUND = 2
+"""Spans of one read that are fetched one by one: what is older than all that is cached, and what is newer."""
 
 
 @dataclass(frozen=True)
@@ -214,8 +217,12 @@ class Edge:
         missed_bytes = 0
         if len(found) < len(reading.span):
             placed = [(hit.position, hit.value) for hit in reading.hits]
-            for span in reading.missing:
-                fetched = await self._pulls.fetches.get(stream, span)
+            held = {hit.position for hit in reading.hits}
+            spans = reading.missing
+            if len(spans) > AROUND:  # with what lies between them: bytes are cheaper than round trips
+                spans = (Span(spans[0].after, spans[-1].until),)
+            for span in spans:
+                fetched = [one for one in await self._pulls.fetches.get(stream, span) if one.position not in held]
                 suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
                 placed += [(one.position, one.opening + suffix) for one in fetched]
                 missed_bytes += sum(len(one.opening) for one in fetched)

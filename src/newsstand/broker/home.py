@@ -272,7 +272,15 @@ class Home:
     async def _register(self) -> _Registered:
         self._registered = False
         place = {name: value for name, value in vars(self._place).items() if value is not None}
+        known = await asyncio.to_thread(self._store.recall, "coordinator")
+        if known:
+            place["store"] = known
         response = await self._ask("PUT", f"/brokers/{self._broker}", place)
+        if response.status_code == 409:
+            raise AnotherStore(
+                "the coordinator has another store than the one that knows this broker's subscribers: "
+                "give it back its store, or start this broker with a new data folder"
+            )
         if response.status_code in (401, 403):
             raise SecretRefused("the coordinator does not accept the broker: it has another secret")
         if not response.is_success:
@@ -285,15 +293,9 @@ class Home:
         return registered
 
     def _know(self, store: str) -> None:
-        """Remember the coordinator's store by its first word; refuse another."""
-        kept = self._store.recall("coordinator")
-        if kept is None:
+        """Remember the coordinator by its store, to go to no other one."""
+        if store and not self._store.recall("coordinator"):
             self._store.remember("coordinator", store)
-        elif kept != store:
-            raise AnotherStore(
-                f"the coordinator has another store ({store}) than the one that knows this broker's subscribers "
-                f"({kept}): give it back its store, or start this broker with a new data folder"
-            )
 
     async def _take(self) -> None:
         asked, self._asked = self._asked, {}

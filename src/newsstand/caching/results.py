@@ -348,6 +348,18 @@ class ResultCaches(Generic[Key, Value]):
         for key, cache in self._caches.items():
             if cache.objects:
                 self._tail_changed(key, cache, now)
+        self._grace_anew(now)
+
+    def _grace_anew(self, now: int) -> None:
+        """Find what is in grace, whatever the policy was when it was put."""
+        self._in_grace.clear()
+        if self._grace_ms and self.policy.anywhere:
+            ends = (
+                (one.inserted_ms + self._grace_ms, key)
+                for key, cache in self._caches.items()
+                for one in cache.objects
+            )
+            self._in_grace.extend(sorted(end for end in ends if end[0] > now))
 
     def _expires_ms(self, cache: ResultCache[Value]) -> int:
         tail = cache.objects[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import ssl
 import time
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import msgspec
 
-from newsstand.client.errors import Gone, NotThere, Refused, Unreachable
+from newsstand.client.errors import Gone, Misused, NotThere, Refused, Unreachable
 from newsstand.client.pace import Pace, full_jitter
 from newsstand.client.proxies import proxy_for
 
@@ -105,6 +106,8 @@ class Calls:
         if content is not None:
             sent.setdefault("Content-Type", "application/json")
         http = self.http
+        if http.closed:
+            raise Misused("the client is closed")
         turn = _turns.get(http)
         if turn is None:
             turn = _turns[http] = asyncio.Semaphore(AT_ONCE)
@@ -114,7 +117,7 @@ class Calls:
                 http.request(
                     method,
                     f"{url}?{urlencode(params)}" if params else url,
-                    data=content,
+                    data=io.BytesIO(content) if content is not None and len(content) > SMALL else content,
                     headers=sent,
                     allow_redirects=False,
                     proxy=proxy_for(url),

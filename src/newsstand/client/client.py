@@ -109,11 +109,15 @@ class Client:
             return
         for reading in self._readings:
             reading.closed = True
-        await self._flush(list(self._notifications.cursors.values()))
-        self._closed = True
-        await self._notifications.close()
-        await self._session.close(FLUSH_S)
-        await self._calls.close()
+        try:
+            await self._flush(list(self._notifications.cursors.values()))
+        finally:
+            self._closed = True
+            try:
+                await self._notifications.close()
+                await self._session.close(FLUSH_S)
+            finally:
+                await self._calls.close()
 
     @property
     def tokens(self) -> Tokens | None:

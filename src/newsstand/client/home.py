@@ -74,6 +74,7 @@ class Home:
                 raise
             return self._last  # brokers go on without a coordinator
         named = decoded(accepted(answer), _Chosen).broker.url.rstrip("/")
-        if named == self._gone and self._now() < self._rests_until:
-            raise NotNow(f"{named} is gone, and the coordinator does not know it yet", REST_S)
+        rest_s = self._rests_until - self._now()
+        if named == self._gone and rest_s > 0:
+            raise NotNow(f"{named} is gone, and the coordinator does not know it yet", rest_s)
         return named

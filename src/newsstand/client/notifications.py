@@ -29,7 +29,7 @@ NO_TOKEN, MOVED, GOING_DOWN = 4001, 4003, 1012
 SENT_AWAY = (NO_TOKEN, MOVED, GOING_DOWN)
 """A broker that closes so is not the one to come back to. Any other, whose line was cut, is tried once more."""
 SILENT_S = 20.0
-"""A connection over which nothing came for so long is tried with a ping, and is lost if that stays unanswered."""
+"""A connection over which nothing came for so long is tried with a ping; it is lost after half of that again."""
 _TELLING = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
 _CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
 

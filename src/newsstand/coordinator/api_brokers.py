@@ -48,7 +48,7 @@ def broker_routes(desk: Desk) -> APIRouter:
 
     @router.put(
         "/brokers/{name}",
-        responses={200: {"model": RegisteredShape}, **problems(*TOKEN, *BODY, 507)},
+        responses={200: {"model": RegisteredShape}, **problems(*TOKEN, *BODY, 409, 507)},
         openapi_extra=body_of(Registration),
     )
     async def register(request: Request, name: BrokerName) -> Response:
@@ -56,6 +56,8 @@ def broker_routes(desk: Desk) -> APIRouter:
         desk.admit(request, "broker")
         told = await desk.read(request, Registration, MOST_BROKER_BYTES)
         require_url(told.url)
+        if told.store not in (None, coordinator.identity):
+            raise Refused(409, "the broker belongs to a coordinator with another store")
         place = place_of(told.lat, told.lon, told.node)
         broker = BrokerRecord(name, told.url, place, told.capacity)
         state, homes = await desk.ask(coordinator.register, broker, desk.clock())

@@ -33,6 +33,8 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lon: Longitude | None = None
     node: Node | None = None
     capacity: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = DEFAULT_CAPACITY
+    store: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
+    """The store of the coordinator that it belongs to, if it knows one."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -114,6 +114,7 @@ def new_broker(table: ResultTable, rules: Rules) -> Broker:
     caches["newest"] = table.first_position[:-1]
     caches["tail"] = table.first_position[:-1] + 1
     caches["ttl_ms"] = rules.unmeasured_ms
+    caches["grew"] = -rules.windows
     numbers = np.zeros(8, np.int64)
     numbers[FULL] = NOBODY
     return Broker(
