@@ -305,6 +305,7 @@ TINY = Experiment(
 )
 
 
+@pytest.mark.slow
 def test_an_experiment_goes_on_where_it_stopped(spark: SparkSession, tmp_path: Path) -> None:
     first = run_experiment(spark, TINY, tmp_path, keep=True)
     assert len(list((tmp_path / "workloads").iterdir())) == 3
