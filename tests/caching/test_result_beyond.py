@@ -10,6 +10,7 @@ import pytest
 import result_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from result_tables import Row, table
 
 from newsstand.broker.broker import Broker, Span
 from newsstand.caching import BEYOND, RESULT_POLICIES, AdaptiveCaches, ResultCaches
@@ -20,21 +21,7 @@ from newsstand.lab.result_kernel import arrange_events, replay_arranged, replay_
 from newsstand.lab.result_replay import ReplaySetting, ResultReplay, replay
 from newsstand.lab.result_runs import replay_all
 
-Row = tuple[int, str, int, int, int]
-
 COMPILED = [name for name in BEYOND if not RESULT_POLICIES[name].follows]
-KINDS = ["result"] * 9 + ["login"] * 3 + ["logout"] * 3 + ["subscribe"] * 4 + ["unsubscribe"]
-STEPS = [0, 0, 0, 1, 1, 2, 5, 10]
-SIZES = [1, 2, 3, 10, 10_000, 30_000]
-
-
-def table(choices: bytes, scale: int) -> list[Row]:
-    """Few subscribers, caches, sizes and moments: scores tie, and rows fall on the instants of others."""
-    rows, time = [], 0
-    for kind, who, which, step in zip(*[iter(choices)] * 4, strict=False):
-        time += STEPS[step % len(STEPS)] * scale
-        rows.append((time, KINDS[kind % len(KINDS)], who % 4, which % 3, SIZES[(who // 4) % len(SIZES)]))
-    return rows
 
 
 def crowded(seed: int) -> list[Row]:

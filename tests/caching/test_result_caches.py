@@ -15,14 +15,13 @@ import result_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from result_tables import Row, table
 
 from newsstand.caching import RESULT_POLICIES, Hit, Removed, ResultCaches, Tail, result_policy
 from newsstand.caching.result_cache import Retrieval
 from newsstand.errors import BadOption, UnknownPolicy
 from newsstand.lab.broker_events import KINDS, BrokerEvents, events_of, read_events
 from newsstand.lab.result_replay import Measured, ReplaySetting, replay
-
-Row = tuple[int, str, int, int, int]
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "bad2018"
 VECTORS: dict[str, dict[str, Any]] = {
@@ -84,20 +83,6 @@ class TestVectors:
                     evict=run["evict"],
                     expiry=run["expiry"],
                 )
-
-
-OFTEN = ["result"] * 9 + ["login"] * 3 + ["logout"] * 3 + ["subscribe"] * 4 + ["unsubscribe"]
-STEPS = [0, 0, 0, 1, 1, 2, 5, 10]
-SIZES = [1, 2, 3, 10, 10_000, 30_000]
-
-
-def table(choices: bytes, scale: int) -> list[Row]:
-    """Few subscribers, caches, sizes and moments: scores tie, and rows fall on the instants of others."""
-    rows, time = [], 0
-    for kind, who, which, step in zip(*[iter(choices)] * 4, strict=False):
-        time += STEPS[step % len(STEPS)] * scale
-        rows.append((time, OFTEN[kind % len(OFTEN)], who % 4, which % 3, SIZES[(who // 4) % len(SIZES)]))
-    return rows
 
 
 def agree(rows: list[Row], policy: str, budget: int, evict: str, expiry: str, W: int, K: int, cap: int) -> None:

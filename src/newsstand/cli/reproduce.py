@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.reproduce_bad2018 import bad2018
+from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
 
 app = typer.Typer(help="Reproduce a paper: figures, tables, claims with verdicts.", no_args_is_help=True)
@@ -51,10 +51,4 @@ def chen2003(
     with session as spark, progress(spark, "running"):
         results = run_experiment(spark, experiment, out / "runs", say)
     written = write(results, experiment, out)
-    if as_json:
-        print(json.dumps(written))
-        return
-    claims: list[dict[str, object]] = written["claims"]  # type: ignore[assignment]
-    for claim in claims:
-        print(f"{'holds ' if claim['holds'] else 'FAILS '} {claim['id']:32} {claim['measured']}")
-    print(f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} claims hold; see {written['report']}")
+    tell(written, as_json, width=32)

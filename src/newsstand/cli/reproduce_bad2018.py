@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
+from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
 
 if TYPE_CHECKING:
@@ -115,13 +115,7 @@ def bad2018(
     if part != Part.prototype:
         experiment = experiment_of(quick, runs, cache_mb, scale, hours)
         written = _simulate(out, experiment, keep, master, conf)
-    if as_json:
-        print(json.dumps(written))
-        return
-    claims: list[dict[str, object]] = written["claims"]  # type: ignore[assignment]
-    for claim in claims:
-        print(f"{'holds ' if claim['holds'] else 'FAILS '} {claim['id']:24} {claim['measured']}")
-    print(f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} claims hold; see {written['report']}")
+    tell(written, as_json, width=24)
 
 
 def experiment_of(
