@@ -1,0 +1,1 @@
+"""Where to put storages, what to keep in them, and when to move it."""
