@@ -8,6 +8,9 @@ NewsstandError
 │   ├── NotFound        no dataset, channel, broker, subscription or page of that name
 │   ├── BadTrace        a table of a trace is missing, malformed or contradicts another
 │   ├── BadOption       an option's value is out of range
+│   ├── BadFilter       a filter is not of the filter language, too long or too deep
+│   ├── BadMessage      what a broker was sent is not a message of the overlay
+│   ├── BadNetwork      a file that describes a network is malformed
 │   ├── BadPolicyFile   a user's own policy cannot be loaded, compiled or scored
 │   └── UnknownPolicy   no policy of that name
 ├── Busy                more is coming in than goes out: try again after a while
@@ -46,6 +49,18 @@ class BadTrace(BadInput):
 
 class BadOption(BadInput):
     """An option's value is out of range."""
+
+
+class BadFilter(BadInput):
+    """A filter is not of the filter language, too long or too deep."""
+
+
+class BadMessage(BadInput):
+    """What a broker was sent is not a message of the overlay."""
+
+
+class BadNetwork(BadInput):
+    """A file that describes a network is malformed."""
 
 
 class BadPolicyFile(BadInput):

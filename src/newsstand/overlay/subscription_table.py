@@ -1,0 +1,238 @@
+"""The Subscription Table (Sourlas et al. 2011, section 4): who wants what, and what neighbours must be told of it.
+
+A neighbour is told the filters of everybody else. Under *coverage* it is spared those that another one covers:
+it is told exactly the widest, of filters that cover each other the one whose text comes first. What it is told
+so depends on the filters alone and never on the order in which they came. When the widest goes, those that it
+covered are told before its end is.
+
+A neighbour that is linked, but not by a link of the tree, is told nothing; what it tells is noted and not heeded
+until the link is one of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+
+from newsstand.overlay.filters import Filter, covers
+from newsstand.overlay.messages import Name, Publication, Subscribe, Unsubscribe
+
+Client = Hashable
+Told = list[tuple[Name, Subscribe | Unsubscribe]]
+"""What to send to whom, in order."""
+
+
+class Wanting:
+    """Who wants what matches one filter. Dictionaries stand for sets that keep their order."""
+
+    __slots__ = ("clients", "neighbours")
+
+    def __init__(self) -> None:
+        self.clients: dict[Client, None] = {}
+        self.neighbours: dict[Name, None] = {}
+
+    def beside(self, neighbour: Name) -> bool:
+        """Whether anybody wants it but this neighbour."""
+        return bool(self.clients) or len(self.neighbours) > (neighbour in self.neighbours)
+
+    @property
+    def is_nobody(self) -> bool:
+        return not self.clients and not self.neighbours
+
+
+class SubscriptionTable:
+    """The filters of a broker's clients and neighbours."""
+
+    def __init__(self, covering: bool = True) -> None:
+        self._covering = covering
+        self._wanting: dict[Filter, Wanting] = {}
+        self._of_topic: dict[str, dict[Filter, None]] = {}
+        self._of_any_topic: dict[Filter, None] = {}
+        self._of_client: dict[Client, dict[Filter, None]] = {}
+        self._heard: dict[Name, dict[Filter, None]] = {}
+        self._told: dict[Name, dict[Filter, None]] = {}
+
+    def add(self, client: Client, wanted: Filter) -> Told:
+        """A client wants what matches."""
+        self._of_client.setdefault(client, {})[wanted] = None
+        return self._changed(wanted, lambda wanting: wanting.clients.setdefault(client))
+
+    def remove(self, client: Client, wanted: Filter) -> Told:
+        """A client no longer wants what matches."""
+        filters = self._of_client.get(client, {})
+        filters.pop(wanted, None)
+        if not filters:
+            self._of_client.pop(client, None)
+        return self._changed(wanted, lambda wanting: wanting.clients.pop(client, None))
+
+    def hear(self, neighbour: Name, wanted: Filter) -> Told:
+        """A neighbour wants what matches."""
+        self._heard[neighbour][wanted] = None
+        return self._heed(neighbour, wanted) if neighbour in self._told else []
+
+    def unhear(self, neighbour: Name, wanted: Filter) -> Told:
+        """A neighbour no longer wants what matches."""
+        self._heard[neighbour].pop(wanted, None)
+        return self._ignore(neighbour, wanted)
+
+    def link_up(self, neighbour: Name, tree: bool) -> Told:
+        """A link begins: what the new neighbour must be told."""
+        self._heard[neighbour] = {}
+        return self.set_tree(neighbour, tree)
+
+    def link_down(self, neighbour: Name) -> Told:
+        """A link has ended: what the others must be told."""
+        told = self.set_tree(neighbour, False)
+        del self._heard[neighbour]
+        return [(other, message) for other, message in told if other != neighbour]
+
+    def set_tree(self, neighbour: Name, tree: bool) -> Told:
+        """A link belongs to the tree from now on, or no longer does."""
+        if tree == (neighbour in self._told):
+            return []
+        if not tree:
+            withdrawn = self._told.pop(neighbour)
+            out: Told = [(neighbour, Unsubscribe(wanted)) for wanted in withdrawn]
+            for wanted in self._heard[neighbour]:
+                out += self._ignore(neighbour, wanted)
+            return out
+        out = []
+        for wanted in self._heard[neighbour]:
+            out += self._heed(neighbour, wanted)
+        widest = self._widest(self._wanting, neighbour)
+        self._told[neighbour] = dict.fromkeys(widest)
+        return out + [(neighbour, Subscribe(wanted)) for wanted in widest]
+
+    def clients_of(self, publication: Publication) -> list[Client]:
+        """Whom a publication is delivered to."""
+        found: dict[Client, None] = {}
+        for wanted in self._candidates(publication.topic):
+            clients = self._wanting[wanted].clients
+            if clients and not clients.keys() <= found.keys() and wanted.matches(publication):
+                found |= clients
+        return list(found)
+
+    def neighbours_of(self, publication: Publication, sender: Name | None) -> list[Name]:
+        """Whom a publication is forwarded to: not back to its sender."""
+        found: dict[Name, None] = {} if sender is None else {sender: None}
+        for wanted in self._candidates(publication.topic):
+            neighbours = self._wanting[wanted].neighbours
+            if neighbours and not neighbours.keys() <= found.keys() and wanted.matches(publication):
+                found |= neighbours
+        return [neighbour for neighbour in found if neighbour != sender]
+
+    def of_client(self, client: Client) -> list[Filter]:
+        """What a client wants."""
+        return list(self._of_client.get(client, ()))
+
+    def heard(self) -> dict[Name, frozenset[Filter]]:
+        """The table: for every neighbour the filters that it has sent."""
+        return {neighbour: frozenset(filters) for neighbour, filters in self._heard.items()}
+
+    def told(self) -> dict[Name, frozenset[Filter]]:
+        """For every neighbour by the tree the filters that it was sent."""
+        return {neighbour: frozenset(filters) for neighbour, filters in self._told.items()}
+
+    def _candidates(self, topic: str) -> Iterator[Filter]:
+        yield from self._of_topic.get(topic, ())
+        yield from self._of_any_topic
+
+    def _heed(self, neighbour: Name, wanted: Filter) -> Told:
+        return self._changed(wanted, lambda wanting: wanting.neighbours.setdefault(neighbour))
+
+    def _ignore(self, neighbour: Name, wanted: Filter) -> Told:
+        return self._changed(wanted, lambda wanting: wanting.neighbours.pop(neighbour, None))
+
+    def _changed(self, wanted: Filter, change: Callable[[Wanting], object]) -> Told:
+        """What neighbours must be told of a change of those who want one filter."""
+        wanting = self._wanting.get(wanted)
+        if wanting is None:
+            wanting = self._enter(wanted)
+        before = [neighbour for neighbour in self._told if wanting.beside(neighbour)]
+        change(wanting)
+        after = [neighbour for neighbour in self._told if wanting.beside(neighbour)]
+        out: Told = []
+        if len(after) > len(before):
+            out = self._tell(wanted, [neighbour for neighbour in after if neighbour not in before])
+        elif len(after) < len(before):
+            out = self._untell(wanted, [neighbour for neighbour in before if neighbour not in after])
+        if wanting.is_nobody:
+            self._leave(wanted)
+        return out
+
+    def _enter(self, wanted: Filter) -> Wanting:
+        wanting = self._wanting[wanted] = Wanting()
+        if wanted.topics:
+            for topic in wanted.topics:
+                self._of_topic.setdefault(topic, {})[wanted] = None
+        else:
+            self._of_any_topic[wanted] = None
+        return wanting
+
+    def _leave(self, wanted: Filter) -> None:
+        del self._wanting[wanted]
+        self._of_any_topic.pop(wanted, None)
+        for topic in wanted.topics or ():
+            del self._of_topic[topic][wanted]
+            if not self._of_topic[topic]:
+                del self._of_topic[topic]
+
+    def _tell(self, wanted: Filter, neighbours: Iterable[Name]) -> Told:
+        wider, narrower = list(self._wider(wanted)), list(self._narrower(wanted))
+        out: Told = []
+        for neighbour in neighbours:
+            told = self._told[neighbour]
+            if any(self._wanting[other].beside(neighbour) for other in wider):
+                continue
+            told[wanted] = None
+            out.append((neighbour, Subscribe(wanted)))
+            for other in narrower:
+                if other in told:
+                    del told[other]
+                    out.append((neighbour, Unsubscribe(other)))
+        return out
+
+    def _untell(self, wanted: Filter, neighbours: Iterable[Name]) -> Told:
+        narrower = list(self._narrower(wanted))
+        out: Told = []
+        for neighbour in neighbours:
+            told = self._told[neighbour]
+            if wanted not in told:
+                continue
+            del told[wanted]
+            for other in self._widest(narrower, neighbour):
+                told[other] = None
+                out.append((neighbour, Subscribe(other)))
+            out.append((neighbour, Unsubscribe(wanted)))
+        return out
+
+    def _widest(self, filters: Iterable[Filter], neighbour: Name) -> list[Filter]:
+        """Those that a neighbour has to be told, since nothing wider is wanted by others than itself."""
+        return [
+            wanted
+            for wanted in filters
+            if self._wanting[wanted].beside(neighbour)
+            and not any(self._wanting[other].beside(neighbour) for other in self._wider(wanted))
+        ]
+
+    def _wider(self, wanted: Filter) -> Iterator[Filter]:
+        return (other for other in self._near(wanted) if _is_wider(other, wanted))
+
+    def _narrower(self, wanted: Filter) -> Iterator[Filter]:
+        return (other for other in self._near(wanted) if _is_wider(wanted, other))
+
+    def _near(self, wanted: Filter) -> Iterable[Filter]:
+        """Filters that may cover this one, or be covered by it."""
+        if not self._covering:
+            return ()
+        if not wanted.topics:
+            return self._wanting
+        near = dict(self._of_any_topic)
+        for topic in wanted.topics:
+            near |= self._of_topic.get(topic, {})
+        return near
+
+
+def _is_wider(one: Filter, other: Filter) -> bool:
+    if one == other or not covers(one, other):
+        return False
+    return one < other or not covers(other, one)

@@ -1,0 +1,184 @@
+"""Sets of values: what a condition of a filter allows an attribute to be, so that filters can be compared.
+
+An attribute is missing, a boolean, a number or a text. Of numbers and texts a set is a number of intervals, so
+every condition of the filter language is a set, and sets can be met, joined, turned round and compared.
+
+>>> severe, moderate = at_least(3), at_least(2)
+>>> severe <= moderate, moderate <= severe
+(True, False)
+>>> (severe & ~moderate).is_empty
+True
+>>> starting("Fl") >= only("Flood")
+True
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+Value = bool | int | float | str
+Kind = Literal["boolean", "number", "text"]
+Cut = tuple[float | str, int]
+"""A place between values: just before one (0) or just after it (1)."""
+
+BEFORE, AFTER = 0, 1
+LAST_LETTER = chr(0x10FFFF)
+
+
+def kind_of(value: object) -> Kind | None:
+    """What can be compared with a value; None for what is no value of an attribute."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Part of a line: whether its lower end belongs to it, and the cuts at which that changes."""
+
+    begins_inside: bool = False
+    cuts: tuple[Cut, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.begins_inside and not self.cuts
+
+    def __contains__(self, value: float | str) -> bool:
+        return self.begins_inside ^ (bisect_right(self.cuts, (value, BEFORE)) % 2 == 1)
+
+    def __invert__(self) -> Intervals:
+        return Intervals(not self.begins_inside, self.cuts)
+
+    def __and__(self, other: Intervals) -> Intervals:
+        inside = [self.begins_inside, other.begins_inside]
+        begins_inside = was = all(inside)
+        cuts: list[Cut] = []
+        for cut in sorted({*self.cuts, *other.cuts}):
+            for one, line in enumerate((self, other)):
+                inside[one] ^= cut in line.cuts
+            if all(inside) != was:
+                was = not was
+                cuts.append(cut)
+        return Intervals(begins_inside, tuple(cuts))
+
+
+NOWHERE, EVERYWHERE = Intervals(), Intervals(begins_inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """Which values are in: none at all, booleans, numbers, texts."""
+
+    missing: bool = False
+    booleans: frozenset[bool] = frozenset()
+    numbers: Intervals = NOWHERE
+    texts: Intervals = NOWHERE
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.missing or self.booleans) and self.numbers.is_empty and self.texts.is_empty
+
+    def __contains__(self, value: Value | None) -> bool:
+        if value is None:
+            return self.missing
+        if isinstance(value, bool):
+            return value in self.booleans
+        return value in (self.texts if isinstance(value, str) else self.numbers)
+
+    def __invert__(self) -> ValueSet:
+        return ValueSet(not self.missing, frozenset((True, False)) - self.booleans, ~self.numbers, ~self.texts)
+
+    def __and__(self, other: ValueSet) -> ValueSet:
+        return ValueSet(
+            self.missing and other.missing,
+            self.booleans & other.booleans,
+            self.numbers & other.numbers,
+            self.texts & other.texts,
+        )
+
+    def __or__(self, other: ValueSet) -> ValueSet:
+        return ~(~self & ~other)
+
+    def __le__(self, other: ValueSet) -> bool:
+        return (self & ~other).is_empty
+
+    def __ge__(self, other: ValueSet) -> bool:
+        return other <= self
+
+    def listed(self) -> frozenset[str] | None:
+        """The texts, if they can be listed."""
+        if self.texts.begins_inside or len(self.texts.cuts) % 2:
+            return None
+        pairs = list(zip(self.texts.cuts[::2], self.texts.cuts[1::2], strict=True))
+        if any(low != (high[0], BEFORE) or high[1] != AFTER for low, high in pairs):
+            return None
+        return frozenset(str(low[0]) for low, _ in pairs)
+
+
+NOTHING = ValueSet()
+ANY_TEXT = ValueSet(texts=EVERYWHERE)
+
+
+def _between(value: float | str, *cuts: Cut, begins_inside: bool = False) -> ValueSet:
+    if isinstance(value, str):
+        if cuts and cuts[0] == ("", BEFORE):
+            begins_inside, cuts = not begins_inside, cuts[1:]
+        return ValueSet(texts=Intervals(begins_inside, cuts))
+    return ValueSet(numbers=Intervals(begins_inside, cuts))
+
+
+def only(*values: Value) -> ValueSet:
+    """Exactly these."""
+    return reduce(ValueSet.__or__, (_only(value) for value in values), NOTHING)
+
+
+def _only(value: Value) -> ValueSet:
+    if isinstance(value, bool):
+        return ValueSet(booleans=frozenset((value,)))
+    return _between(value, (value, BEFORE), (value, AFTER))
+
+
+def other_than(value: Value) -> ValueSet:
+    """All of the same kind but one."""
+    if isinstance(value, bool):
+        return ValueSet(booleans=frozenset((not value,)))
+    return _between(value, (value, BEFORE), (value, AFTER), begins_inside=True)
+
+
+def below(value: float | str) -> ValueSet:
+    """What is smaller, of the same kind."""
+    return _between(value, (value, BEFORE), begins_inside=True)
+
+
+def at_most(value: float | str) -> ValueSet:
+    """What is smaller or equal, of the same kind."""
+    return _between(value, (value, AFTER), begins_inside=True)
+
+
+def above(value: float | str) -> ValueSet:
+    """What is larger, of the same kind."""
+    return _between(value, (value, AFTER))
+
+
+def at_least(value: float | str) -> ValueSet:
+    """What is larger or equal, of the same kind."""
+    return _between(value, (value, BEFORE))
+
+
+def starting(prefix: str) -> ValueSet:
+    """Texts with this beginning."""
+    stem = prefix.rstrip(LAST_LETTER)
+    if not stem:
+        return at_least(prefix)
+    return _between(prefix, (prefix, BEFORE), (stem[:-1] + chr(ord(stem[-1]) + 1), BEFORE))
+
+
+def union(sets: Iterable[ValueSet]) -> ValueSet:
+    """What is in any of them."""
+    return reduce(ValueSet.__or__, sets, NOTHING)
