@@ -1,0 +1,183 @@
+"""What each small change of a plan would spare, and the best of them.
+
+A replica moves to another storage (*shift*), two storages trade a topic each (*exchange*), all that a storage
+keeps moves to a node that keeps nothing (*relocate*), a topic gets one replica more (*add*), or a storage keeps
+another topic instead (*replace*). The last two only where the limits of topics leave a choice.
+
+For one topic, the cost of every swap of a keeper for another node follows from the nearest and the second nearest
+keeper of each client (Whitaker 1983; Resende and Werneck 2007): N² steps for all k x N swaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from newsstand.planning.problem import LARGEST, Ints, Plan, Problem
+from newsstand.planning.room import storages_allowed
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Change(NamedTuple):
+    """Of one topic: a node that no longer keeps it, and one that does from now on; None for neither."""
+
+    topic: int
+    leaves: int | None
+    joins: int | None
+
+
+class Move(NamedTuple):
+    """Some changes at once, and by how much they raise demand times hops."""
+
+    rise: int
+    changes: tuple[Change, ...]
+
+
+class Deltas(NamedTuple):
+    """By how much one topic's traffic would rise."""
+
+    keepers: Ints
+    swap: Ints
+    """Row: which keeper leaves; column: which node joins."""
+    join: Ints
+    leave: Ints
+
+
+def deltas(demand: Ints, hops: Ints, keepers: Ints) -> Deltas:
+    """Of one topic that somebody keeps."""
+    clients = np.flatnonzero(demand)
+    asked, away = demand[clients], hops[clients]
+    to_keepers = away[:, keepers]
+    nearest = to_keepers.argmin(axis=1)
+    near = to_keepers.min(axis=1)
+    to_keepers[np.arange(len(clients)), nearest] = len(hops)
+    second = to_keepers.min(axis=1)
+    join = -(asked @ np.maximum(0, near[:, None] - away))
+    lost = asked[:, None] * (np.minimum(second[:, None], np.maximum(away, near[:, None])) - near[:, None])
+    swap = np.tile(join, (len(keepers), 1))
+    leave = np.zeros(len(keepers), np.int64)
+    for slot in range(len(keepers)):
+        of_slot = nearest == slot
+        swap[slot] += lost[of_slot].sum(axis=0)
+        leave[slot] = asked[of_slot] @ (second - near)[of_slot]
+    return Deltas(keepers, swap, join, leave)
+
+
+class Neighbourhood:
+    """A plan that can be changed step by step; nodes and topics from 0."""
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.problem = problem
+        self.hops: Ints = problem.hops.astype(np.int64)
+        self.capacity = np.array(problem.capacity)
+        self.storages = storages_allowed(problem)
+        self.keeps = np.zeros(problem.demand.shape, np.bool_)
+        for topic, name in enumerate(problem.topics):
+            self.keeps[topic, np.array(plan.assignment[name], np.int64) - 1] = True
+        self.deltas: dict[int, Deltas] = {}
+        for topic in range(len(problem.topics)):
+            self._evaluate(topic)
+
+    def best(self) -> Move | None:
+        """The move that spares most, if any spares something; of equals the first in the order of their kinds."""
+        self.load: Ints = self.keeps.sum(axis=0)
+        moves = (
+            *self._shifts(),
+            *self._exchanges(),
+            *self._relocations(),
+            *self._additions(),
+            *self._replacements(),
+        )
+        best = min(moves, key=lambda move: move.rise, default=None)
+        return best if best is not None and best.rise < 0 else None
+
+    def make(self, move: Move) -> None:
+        for topic, leaves, joins in move.changes:
+            if leaves is not None:
+                self.keeps[topic, leaves] = False
+            if joins is not None:
+                self.keeps[topic, joins] = True
+        for topic in {change.topic for change in move.changes}:
+            self._evaluate(topic)
+
+    def _evaluate(self, topic: int) -> None:
+        keepers = np.flatnonzero(self.keeps[topic])
+        if len(keepers):
+            self.deltas[topic] = deltas(self.problem.demand[topic], self.hops, keepers)
+
+    def _may_open(self) -> bool:
+        return int((self.load > 0).sum()) < self.storages
+
+    def _with_room(self, topic: int) -> Bools:
+        """Nodes with room for a topic that they do not keep, storages or not."""
+        room: Bools = (self.load < self.capacity) & ~self.keeps[topic]
+        return room
+
+    def _shifts(self) -> Iterator[Move]:
+        for topic, of in self.deltas.items():
+            allowed = np.tile(self._with_room(topic), (len(of.keepers), 1))
+            if not self._may_open():
+                emptied = self.load[of.keepers] == 1
+                allowed &= (self.load > 0) | emptied[:, None]
+            at = _lowest(of.swap, allowed)
+            if at is not None:
+                yield Move(int(of.swap[at]), (Change(topic, int(of.keepers[at[0]]), at[1]),))
+
+    def _exchanges(self) -> Iterator[Move]:
+        for (one, of_one), (other, of_other) in combinations(self.deltas.items(), 2):
+            rows = np.flatnonzero(~self.keeps[other, of_one.keepers])
+            columns = np.flatnonzero(~self.keeps[one, of_other.keepers])
+            left, right = of_one.keepers[rows], of_other.keepers[columns]
+            rise = of_one.swap[np.ix_(rows, right)] + of_other.swap[np.ix_(columns, left)].T
+            at = _lowest(rise, np.ones_like(rise, np.bool_))
+            if at is not None:
+                leaves, joins = int(left[at[0]]), int(right[at[1]])
+                yield Move(int(rise[at]), (Change(one, leaves, joins), Change(other, joins, leaves)))
+
+    def _relocations(self) -> Iterator[Move]:
+        rise = np.zeros_like(self.hops)
+        for of in self.deltas.values():
+            rise[of.keepers] += of.swap
+        allowed = (self.load > 0)[:, None] & (self.load == 0) & (self.capacity >= self.load[:, None])
+        at = _lowest(rise, allowed)
+        if at is not None:
+            topics = np.flatnonzero(self.keeps[:, at[0]])
+            yield Move(int(rise[at]), tuple(Change(int(topic), at[0], at[1]) for topic in topics))
+
+    def _additions(self) -> Iterator[Move]:
+        for topic, of in self._may_grow():
+            allowed = self._with_room(topic)
+            if not self._may_open():
+                allowed &= self.load > 0
+            at = _lowest(of.join[None], allowed[None])
+            if at is not None:
+                yield Move(int(of.join[at[1]]), (Change(topic, None, at[1]),))
+
+    def _replacements(self) -> Iterator[Move]:
+        for topic, of in self._may_grow():
+            for other, of_other in self.deltas.items():
+                if len(of_other.keepers) > max(1, self.problem.replication[other].least):
+                    rise = of_other.leave + of.join[of_other.keepers]
+                    at = _lowest(rise[None], ~self.keeps[topic, of_other.keepers][None])
+                    if at is not None:
+                        node = int(of_other.keepers[at[1]])
+                        yield Move(int(rise[at[1]]), (Change(other, node, None), Change(topic, None, node)))
+
+    def _may_grow(self) -> Iterator[tuple[int, Deltas]]:
+        for topic, of in self.deltas.items():
+            if len(of.keepers) < self.problem.replication[topic].most:
+                yield topic, of
+
+
+def _lowest(rise: Ints, allowed: Bools) -> tuple[int, int] | None:
+    """Where the lowest of those allowed is, the first of equals."""
+    if not allowed.any():
+        return None
+    at = int(np.where(allowed, rise, LARGEST).argmin())
+    row, column = divmod(at, rise.shape[1])
+    return row, column

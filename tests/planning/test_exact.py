@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_problems import best, fits, missing, networks, problems, trees
+
+from newsstand.errors import BadOption
+from newsstand.overlay.topology import Topology
+from newsstand.planning.cost import traffic
+from newsstand.planning.exact import exact, without_limits
+from newsstand.planning.problem import Limits, Problem
+from newsstand.planning.relaxed import relaxed
+from newsstand.planning.room import missing_replicas
+from newsstand.planning.tree_median import tree_median
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_exact_finds_what_trying_every_plan_finds(problem: Problem) -> None:
+    optimum = best(problem)
+    if optimum is None:
+        with pytest.raises(BadOption, match="not one of each"):
+            exact(problem)
+        return
+    answer = exact(problem)
+    assert (sum(answer.plan.short.values()), answer.traffic, answer.gap) == (*optimum, 0)
+    assert traffic(problem, answer.plan.assignment) == answer.traffic
+    assert missing_replicas(problem) == optimum[0]
+    _keeps_the_rules(problem, answer.plan.assignment)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(least_capacity=1))
+def test_relaxed_is_feasible_and_its_bound_holds(problem: Problem) -> None:
+    optimum = best(problem)
+    if optimum is None:
+        with pytest.raises(BadOption, match="not one of each"):
+            relaxed(problem)
+        return
+    answer = relaxed(problem)
+    assert sum(answer.plan.short.values()) == optimum[0]
+    assert answer.bound - 1e-6 <= optimum[1] <= answer.traffic == traffic(problem, answer.plan.assignment)
+    _keeps_the_rules(problem, answer.plan.assignment)
+
+
+def _keeps_the_rules(problem: Problem, assignment: dict[str, tuple[int, ...]]) -> None:
+    assert fits(problem, assignment)
+    assert missing(problem, assignment) == missing_replicas(problem)
+    for name, limits in zip(problem.topics, problem.replication, strict=True):
+        assert 1 <= len(assignment[name]) <= limits.most
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_on_trees_the_program_and_the_tables_agree(data: st.DataObject) -> None:
+    tree = data.draw(trees(most=25))
+    demand = np.array(data.draw(st.lists(st.integers(0, 9), min_size=tree.nodes, max_size=tree.nodes)))
+    demand[0] += 1
+    count = data.draw(st.integers(1, tree.nodes))
+    problem = _of_one_topic(tree, demand, count)
+    assert exact(problem).traffic == tree_median(tree, demand, count).cost
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_without_limits_every_topic_has_its_own_optimum(data: st.DataObject) -> None:
+    network = data.draw(networks())
+    demand = np.array([[1, *([3] * (network.nodes - 1))], [2] * network.nodes])
+    counts = [data.draw(st.integers(1, network.nodes)) for _ in range(2)]
+    problem = Problem(
+        network, ("a", "b"), demand, Fraction(1),
+        tuple(Limits(count, count) for count in counts), (1,) * network.nodes, 1,
+    )  # fmt: skip
+    alone = [exact(_of_one_topic(network, row, count)) for row, count in zip(demand, counts, strict=True)]
+    answer = without_limits(problem, counts)
+    assert answer.traffic == answer.bound == sum(one.traffic for one in alone)
+    assert [len(answer.plan.assignment[name]) for name in "ab"] == counts
+
+
+def test_when_time_is_up_the_answer_says_what_is_proven() -> None:
+    rng = np.random.default_rng(4)
+    tree = Topology(40, [(int(rng.integers(1, node)), node) for node in range(2, 41)])
+    problem = Problem(
+        tree, tuple("abcd"), rng.integers(0, 9, (4, 40)), Fraction(1),
+        (Limits(3, 3),) * 4, (2,) * 40, 7,
+    )  # fmt: skip
+    hurried, whole = exact(problem, time_limit_s=0), exact(problem)
+    assert whole.gap == 0
+    assert hurried.bound <= whole.traffic <= hurried.traffic
+    assert hurried.gap == pytest.approx(1 - hurried.bound / hurried.traffic)
+    assert hurried.gap > 0
+
+
+def test_nodes_without_room_are_no_storages() -> None:
+    path = Topology(4, ((1, 2), (2, 3), (3, 4)))
+    problem = replace(_of_one_topic(path, np.array([9, 1, 1, 1]), 1), capacity=(0, 0, 1, 1))
+    answer = exact(problem)
+    assert answer.plan.assignment == {"a": (3,)}
+    assert answer.traffic == 9 * 2 + 1 + 1
+
+
+def test_as_few_storages_as_needed_if_their_number_is_open() -> None:
+    path = Topology(5, ((1, 2), (2, 3), (3, 4), (4, 5)))
+    problem = replace(
+        _of_one_topic(path, np.ones(5, np.int64), 2),
+        topics=("a", "b", "c"),
+        demand=np.ones((3, 5), np.int64),
+        replication=(Limits(2, 2),) * 3,
+        capacity=(2,) * 5,
+        storages=None,
+    )
+    assert len(exact(problem).plan.storages) == 3
+
+
+def _of_one_topic(topology: Topology, demand: np.ndarray, count: int) -> Problem:
+    return Problem(
+        topology, ("a",), demand[None], Fraction(1), (Limits(count, count),), (1,) * topology.nodes, count
+    )
