@@ -99,7 +99,9 @@ def whole(demand: Sequence[Sequence[float]], diameter: int) -> tuple[Ints, Fract
     if total <= 0:
         raise BadOption("nobody requests anything: all demands are 0")
     denominator = math.lcm(*(one.denominator for row in exact for one in row))
-    if total * denominator * max(1, diameter) >= LARGEST:
-        denominator = int(LARGEST / (2 * total * max(1, diameter)))
-    rows = [[round(one * denominator) for one in row] for row in exact]
-    return np.array(rows, np.int64), Fraction(1, denominator)
+    scale = Fraction(denominator)
+    if total * scale * max(1, diameter) >= LARGEST:
+        scale = LARGEST / (2 * total * max(1, diameter))
+        scale = Fraction(int(scale)) if scale >= 1 else scale
+    rows = [[round(one * scale) for one in row] for row in exact]
+    return np.array(rows, np.int64), 1 / scale
