@@ -1,24 +1,44 @@
-"""The replays of one workload of bad2018 under many settings, done once and kept."""
+"""The replays of one workload of bad2018 under many settings, done once and kept.
+
+What is kept is found again by what it was computed from: the workload, and the sources of all that takes part. A
+changed line in any of them, and everything is computed anew.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import newsstand
+from newsstand.caching.kernels.results_offline import late_retrievals
 from newsstand.lab.broker_events import read_events
+from newsstand.lab.result_bound import bound_late
 from newsstand.lab.result_counts import Measured
 from newsstand.lab.result_kernel import OF_EACH_CACHE, arrange_events, replay_arranged
 from newsstand.lab.result_replay import ReplaySetting
 from newsstand.lab.result_sweep import sweep
 from newsstand.workload.bad2018 import SimulationSettings
 from newsstand.workload.bad2018_generate import generate
+
+COMPUTING = (
+    "caching/**/*.py",
+    "broker/broker.py",
+    "lab/broker_events.py",
+    "lab/result_*.py",
+    "workload/bad2018*.py",
+    "workload/randomness.py",
+)
+"""The sources that measurements depend on, in the package's folder."""
 
 
 class Runs:
@@ -27,7 +47,7 @@ class Runs:
     def __init__(self, spark: SparkSession, workload: SimulationSettings, out: Path) -> None:
         self.spark = spark
         self.workload = workload
-        described = f"{metadata.version('newsstand')} {json.dumps(workload.described())}"
+        described = f"{metadata.version('newsstand')} {sources_digest()} {json.dumps(workload.described())}"
         self._name = f"simulation-{workload.seed}-{_digest(described)}"
         self._file = out / "runs" / f"{self._name}.json"
         self._events = out / "workloads" / self._name
@@ -56,6 +76,19 @@ class Runs:
         sums: dict[str, list[float]] = json.loads(file.read_text())
         return sums
 
+    def bounds(self, budgets: Sequence[int]) -> list[dict[str, float]]:
+        """What no policy can exceed with each budget."""
+        file = self._file.with_name(f"{self._name}-bounds.json")
+        kept: dict[str, dict[str, float]] = json.loads(file.read_text()) if file.exists() else {}
+        todo = [budget for budget in dict.fromkeys(budgets) if str(budget) not in kept]
+        if todo:
+            late = late_retrievals(arrange_events(read_events(self._made())))
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                found = pool.map(lambda budget: bound_late(late, budget, self.workload.end_ms), todo)
+                kept |= zip(map(str, todo), found, strict=True)
+            _write(file, kept)
+        return [kept[str(budget)] for budget in budgets]
+
     def forget_events(self) -> None:
         """Remove the events: the same can be made again."""
         shutil.rmtree(self._events, ignore_errors=True)
@@ -67,6 +100,16 @@ class Runs:
         if not self._events.exists():
             generate(self.spark, self.workload, self._events)
         return self._events
+
+
+@cache
+def sources_digest() -> str:
+    """Of every source that measurements depend on."""
+    package = Path(newsstand.__file__).parent
+    sources = hashlib.sha256()
+    for source in sorted({source for pattern in COMPUTING for source in package.glob(pattern)}):
+        sources.update(f"{source.relative_to(package)}\n".encode() + source.read_bytes())
+    return sources.hexdigest()[:16]
 
 
 def _digest(text: str) -> str:
