@@ -10,13 +10,16 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
+import newsstand
 from newsstand.cli.main import run as command
 from newsstand.cli.reproduce_bad2018 import command_of, experiment_of
 from newsstand.lab import bad2018_simulation_report
@@ -26,6 +29,7 @@ from newsstand.lab.bad2018_prototype_report import write as write_prototype
 from newsstand.lab.bad2018_simulation import (
     AT_EQUAL_B,
     AT_EQUAL_MEMORY,
+    BOUND,
     CACHING,
     EXP,
     LSC,
@@ -38,10 +42,13 @@ from newsstand.lab.bad2018_simulation import (
     Variant,
     run_experiment,
 )
+from newsstand.lab.bad2018_simulation_beyond import claims as claims_beyond
+from newsstand.lab.bad2018_simulation_beyond import table
 from newsstand.lab.bad2018_simulation_claims import WHY, claims
 from newsstand.lab.bad2018_simulation_figures import tables, variants_table
-from newsstand.lab.bad2018_simulation_measured import Interval, Measured, interval, student
+from newsstand.lab.bad2018_simulation_measured import Measured, interval, student
 from newsstand.lab.bad2018_simulation_report import write
+from newsstand.lab.bad2018_simulation_runs import COMPUTING, sources_digest
 from newsstand.lab.result_kernel import OF_EACH_CACHE
 
 SIZES = (50, 200, 500)
@@ -49,7 +56,7 @@ EXPERIMENT = Experiment(seeds=(1, 2, 3), sizes=SIZES)
 HIT = {"NC": -0.57, "LRU": 0.001, "LSC": 0.004, "LSCz": 0.002, "LSD": 0.002, "EXP": 0.0, "TTL": 0.006}
 """What a scheme has over 0.57 and what its size brings."""
 HOLD = {"LRU": 20.0, "LSC": 21.0, "LSCz": 22.0, "LSD": 22.0, "EXP": 10.0, "TTL": 30.0}
-FIGURES = {"fig3", "fig3_late", "fig4", "fig5a", "fig5b"}
+OF_SECTION_V = {"fig3", "fig3_late", "fig4", "fig5a", "fig5b"}
 
 
 def run(seed: int, scheme: str, size: int, variant: str = AT_EQUAL_B) -> dict[str, Any]:
@@ -126,7 +133,14 @@ def test_an_interval_is_the_mean_and_its_deviation_by_students_t() -> None:
     assert not found.is_above
     assert interval([2.0, 2.1, 2.2]).is_above
     assert interval([-2.0, -2.1, -2.2]).is_below
-    assert interval([5.0]) == Interval(5.0, 0.0)
+
+
+def test_one_run_has_no_interval() -> None:
+    alone = interval([5.0])
+    assert alone.mean == 5
+    assert (alone.is_known, alone.is_above, alone.is_below) == (False, False, False)
+    assert alone.told() == "+5.00"
+    assert interval([5.0, 5.0]).told() == "+5.00 ± 0.00"
 
 
 def test_schemes_are_compared_seed_by_seed(results: Results) -> None:
@@ -210,11 +224,18 @@ def test_what_does_not_hold_comes_with_a_reason(results: Results) -> None:
     assert set(WHY) <= set(before)
 
 
+def test_one_run_settles_only_what_has_to_be_so_in_every_run(results: Results) -> None:
+    alone = Measured(Results(results.runs.query("seed == 1"), results.caches), replace(EXPERIMENT, seeds=(1,)))
+    verdicts = {claim.id: claim.holds for claim in claims(alone)}
+    assert {name for name, holds in verdicts.items() if holds is not None} == {"V-vol", "V-limit"}
+    assert len(verdicts) == 22  # no pair of schemes differs clearly, so there is nothing to agree on
+
+
 def test_what_was_not_run_is_not_judged(results: Results) -> None:
     few = replace(EXPERIMENT, schemes=(LSC, EXP), sizes=(200,))
     part = results.runs.query("scheme in ('LSC', 'EXP') and megabytes == 200 and variant == 'paper'")
     told = {claim.id for claim in claims(Measured(Results(part, results.caches), few))}
-    assert told == {"V-exp-lowest", "V-agreement", "V-vol"}
+    assert told == {"V-exp-lowest", "V-agreement", "V-vol", "V-limit", "V-hold-exp"}
 
 
 # What is written
@@ -227,8 +248,8 @@ def told(results: Results, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_tables_figures_and_report_are_written(told: dict[str, Any], results: Results, tmp_path: Path) -> None:
-    assert set(told["figures"]) == FIGURES
-    for name in FIGURES:
+    assert set(told["figures"]) == OF_SECTION_V
+    for name in OF_SECTION_V:
         assert "<svg" in (tmp_path / "figures" / f"{name}.svg").read_text()
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert {file.stem for file in (tmp_path / "tables").glob("*.csv")} == {
@@ -238,7 +259,7 @@ def test_tables_figures_and_report_are_written(told: dict[str, Any], results: Re
     }
     assert len(pd.read_csv(tmp_path / "tables" / "simulation_runs.csv")) == len(results.runs)
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == len(FIGURES)
+    assert page.count("<svg") == len(OF_SECTION_V)
     assert "10,000 subscribers with 10 live subscriptions each to 1,000, 6 hours, 3 runs." in page
     assert not re.search(r"<(?:link|script|img|iframe)\b|@import|url\((?!#)", page)
     row = next(row for row in told["tables"]["simulation"] if row["scheme"] == "LSC" and row["megabytes"] == 200)
@@ -255,11 +276,14 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_smaller_scale_and_a_single_run_are_told(results: Results, tmp_path: Path) -> None:
     alone = Experiment(seeds=(1,), sizes=SIZES, scale=10)
     one = Results(results.runs.query("seed == 1"), results.caches)
-    json.dumps(write(one, alone, "newsstand reproduce bad2018", tmp_path), allow_nan=False)
+    told = json.loads(json.dumps(write(one, alone, "newsstand reproduce bad2018", tmp_path), allow_nan=False))
+    assert [claim["holds"] for claim in told["claims"]].count(None) == 20
     page = (tmp_path / "report.html").read_text()
     assert "1,000 subscribers" in page
     assert "divided by 10" in page
     assert "One run has no intervals" in page
+    assert page.count('<td class="unsure">unsure</td>') == 20
+    assert "nan" not in page
 
 
 def test_variants_are_shown_beside_the_setting(results: Results) -> None:
@@ -278,18 +302,97 @@ def test_a_scheme_that_is_not_in_the_paper_is_measured_and_drawn(results: Result
     assert len(list(written["claims"])) == 23  # type: ignore[call-overload]
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_fig_7_is_shown_if_the_prototype_was_measured(results: Results, tmp_path: Path) -> None:
+def play(folder: Path) -> dict[str, object]:
     counts = dict.fromkeys(COLUMNS, 1)
     rows = [
         counts | {"play": "one", "policy": policy, "budget": size, "delay_ms": 0, "cap_s": 3600.0}
         for policy, size in [("nc", 0), *((policy, 100_000) for policy in POLICIES)]
     ]
-    write_prototype(rows, "Played in a test.", "newsstand reproduce bad2018", tmp_path)
-    written = json.loads(json.dumps(write(results, EXPERIMENT, "newsstand reproduce bad2018", tmp_path)))
-    assert set(written["figures"]) == {"fig7"}
-    assert {"V-lsc-lru", "VI-lsc-lru"} <= {claim["id"] for claim in written["claims"]}
-    assert (tmp_path / "report.html").read_text().count("<svg") == 1
+    return write_prototype(rows, "Played in a test.", "newsstand reproduce bad2018 --part prototype", folder)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("is_played_first", [True, False])
+def test_a_report_shows_both_parts_whichever_came_first(
+    results: Results, tmp_path: Path, is_played_first: bool
+) -> None:
+    doings = [
+        partial(play, tmp_path),
+        partial(write, results, EXPERIMENT, "newsstand reproduce bad2018", tmp_path),
+    ]
+    first, last = doings if is_played_first else doings[::-1]
+    first()
+    written = json.loads(json.dumps(last()))
+    assert set(written["figures"]) == {"fig7", "late"}
+    assert set(written["tables"]) == {"simulation", "prototype"}
+    ids = [claim["id"] for claim in written["claims"]]
+    assert ids.index("V-lsc-lru") < ids.index("VI-lsc-lru")
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert page.index("Section V, simulated") < page.index("Played in a test.")
+    assert "newsstand reproduce bad2018 &amp;&amp; newsstand reproduce bad2018 --part prototype" in page
+
+
+# Beyond the paper
+
+ANY, FOLLOWER = Scheme("lscz-any", "lscz-any"), Scheme("adaptive", "adaptive")
+BEYOND = replace(EXPERIMENT, beyond=(ANY, FOLLOWER))
+
+
+@pytest.fixture
+def beyond(results: Results) -> Results:
+    """lscz-any is ahead of TTL but for bytes, adaptive was run once and at one size, the bound with two seeds."""
+    ttl = results.runs.query("scheme == 'TTL'")
+    better = ttl.assign(scheme="lscz-any", hit_ratio=ttl["hit_ratio"] + 0.02 + 0.0001 * (ttl["seed"] % 2))
+    better["hit_ratio_late"] = 2 * better["hit_ratio_late"]
+    better["mean_latency_s"] -= 0.01 + 0.0001 * (ttl["seed"] % 2)
+    better["fetch_bytes"] += 10**9
+    followed = better.query("seed == 1 and megabytes == 200").assign(scheme="adaptive")
+    bound = ttl.query("seed < 3").assign(variant=BOUND, scheme=BOUND, hit_ratio=ttl["hit_ratio"] + 0.05)
+    bound["hit_ratio_late"] *= 2.5
+    columns = ["seed", "variant", "scheme", "megabytes", "hit_ratio", "hit_ratio_late"]
+    return Results(pd.concat([results.runs, better, followed]), results.caches, bound[columns])
+
+
+def test_who_beats_ttl_is_told_with_a_verdict(beyond: Results) -> None:
+    verdicts = {claim.id: claim.holds for claim in claims_beyond(Measured(beyond, BEYOND))}
+    assert verdicts == {
+        "beyond-lscz-any-hit-ratio": True,
+        "beyond-lscz-any-latency": True,
+        "beyond-lscz-any-fetch": False,
+        "beyond-adaptive-hit-ratio": None,
+        "beyond-adaptive-latency": None,
+        "beyond-adaptive-fetch": None,
+    }
+    assert failing(beyond, BEYOND) == set()
+
+
+def test_distances_are_taken_within_the_runs_that_both_have(beyond: Results) -> None:
+    told = table(Measured(beyond, BEYOND)).set_index(["cache MB", "scheme"])
+    assert list(told.index.get_level_values("scheme"))[:4] == ["TTL", "LSC", "lscz-any", "the bound"]
+    assert len(told) == 3 * 4 + 1
+    # TTL has 0.57 + 0.006 + 0.01 + 0.04 in the mean over three seeds, 0.02 less in the only run of adaptive.
+    assert told.loc[(200, "adaptive"), "hit ratio"] == "0.6461"
+    assert told.loc[(200, "adaptive"), "less TTL's (points)"] == "+2.01"
+    assert told.loc[(200, "adaptive"), "runs"] == 1
+    assert told.loc[(200, "the bound"), "hit ratio"] == "0.6760"
+    assert told.loc[(200, "lscz-any"), "less the bound (points)"].startswith("-3.00 ± ")
+    assert told.loc[(200, "TTL"), "late hits of the bound's"] == "40%"
+    assert told.loc[(200, "lscz-any"), "late hits of the bound's"] == "80%"
+
+
+def test_they_have_a_section_of_their_own_and_the_papers_figures_to_themselves(
+    beyond: Results, tmp_path: Path
+) -> None:
+    written = json.loads(json.dumps(write(beyond, BEYOND, "newsstand reproduce bad2018", tmp_path)))
+    assert set(written["figures"]) == OF_SECTION_V | {"beyond"}
+    assert len(written["claims"]) == 23 + 6
+    drawn = {name: (tmp_path / "figures" / f"{name}.svg").read_text() for name in written["figures"]}
+    assert [name for name, svg in drawn.items() if "lscz-any" in svg] == ["beyond"]
+    assert "the bound" in drawn["beyond"]
+    page = (tmp_path / "report.html").read_text()
+    assert "Adaptive was run with 1 seed and 1 size; the bound was computed for 2 seeds" in page
+    assert page.index("Section V, simulated") < page.index("Beyond the paper")
 
 
 # Runs
@@ -302,7 +405,45 @@ TINY = Experiment(
     variants=(Variant("Zipf", "Zipf's law", (EXP,), "zipf"),),
     seeds_of_variants=1,
     hours=0.5,
+    beyond=(Scheme("lscz-any", "lscz-any"), Scheme("adaptive", "adaptive")),
+    seeds_of_bound=1,
 )
+
+
+def test_runs_are_known_by_all_sources_that_they_depend_on() -> None:
+    """What the replays, the bound and the workload import must be digested, but for how they are stored."""
+    package = Path(newsstand.__file__).parent
+    digested = {source for pattern in COMPUTING for source in package.glob(pattern)}
+    imports = grimp.build_graph("newsstand", cache_dir=None)
+    roots = {
+        f"newsstand.{name}" for name in ("lab.result_kernel", "lab.result_bound", "workload.bad2018_generate")
+    }
+    needed = roots.union(*(imports.find_upstream_modules(root) for root in roots))
+    left_out = {
+        name
+        for name in needed
+        if not digested & {package.parent / f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py")}
+    }
+    assert left_out == {
+        "newsstand.errors",
+        "newsstand.spark.stoppable",
+        "newsstand.workload.store",
+        "newsstand.workload.trace",
+    }
+
+
+def test_a_changed_source_has_runs_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "caching" / "kernels").mkdir(parents=True)
+    kernel = tmp_path / "caching" / "kernels" / "results.py"
+    monkeypatch.setattr(newsstand, "__file__", str(tmp_path / "__init__.py"))
+    digests = []
+    for text in ("one", "other", "one"):
+        kernel.write_text(text)
+        sources_digest.cache_clear()
+        digests.append(sources_digest())
+    sources_digest.cache_clear()
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2]
 
 
 @pytest.mark.slow
@@ -310,7 +451,7 @@ def test_an_experiment_goes_on_where_it_stopped(spark: SparkSession, tmp_path: P
     first = run_experiment(spark, TINY, tmp_path, keep=True)
     assert len(list((tmp_path / "workloads").iterdir())) == 3
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").iterdir()}
-    assert len(files) == 3 + 2
+    assert len(files) == 3 + 2 + 1
 
     again = run_experiment(spark, TINY, tmp_path)
     assert not (tmp_path / "workloads").exists()
@@ -336,6 +477,8 @@ def assert_complete(results: Results) -> None:
     kinds = set(zip(runs["seed"], runs["variant"], runs["scheme"], runs["megabytes"], strict=True))
     wanted = set(itertools.product((1, 2), [AT_EQUAL_B], ("NC", "LSC", "TTL"), (50, 500)))
     wanted |= set(itertools.product((1, 2), [AT_EQUAL_MEMORY], ("LSC",), (50, 500)))
+    wanted |= set(itertools.product((1, 2), [AT_EQUAL_B], ["lscz-any"], (50, 500)))
+    wanted |= set(itertools.product((1,), [AT_EQUAL_B], ["adaptive"], (50, 500)))
     assert kinds == wanted | {(1, "Zipf", "EXP", 500)}
     assert len(runs) == len(kinds)
     # B is divided by the scale; LSC of equal memory has what TTL had.
@@ -347,6 +490,13 @@ def assert_complete(results: Results) -> None:
     # All of a seed see the same, whatever the scheme; without a cache nothing hits.
     assert set(runs.query("variant != 'Zipf'").groupby("seed")["vol_bytes"].nunique()) == {1}
     assert set(runs.query("scheme == 'NC'")["hits"]) == {0}
+    # Nobody within the budget exceeds the bound.
+    bounds = results.bounds.set_index(["seed", "megabytes"])
+    assert list(bounds.index) == [(1, 50), (1, 500)]
+    for scheme, size in itertools.product(("LSC", "lscz-any", "adaptive"), (50, 500)):
+        of_it = by.loc[(1, AT_EQUAL_B, scheme, size)]
+        assert 0 < of_it["hit_ratio"] <= bounds.loc[(1, size), "hit_ratio"] < 1
+        assert 0 < of_it["hit_ratio_late"] <= bounds.loc[(1, size), "hit_ratio_late"] < 1
     # What each cache has adds up to the run.
     for scheme in ("TTL", "LSC"):
         of_all = by.loc[(1, AT_EQUAL_B, scheme, 500)]
@@ -420,7 +570,8 @@ def test_the_command_leaves_a_report_and_goes_on_with_more_runs(tmp_path: Path) 
         assert set(told) == {"claims", "tables", "figures", "report"}
         assert {row["runs"] for row in told["tables"]["simulation"] if row["variant"] == AT_EQUAL_B} == {int(runs)}
         held = {claim["id"]: claim["holds"] for claim in told["claims"]}
-        assert held["V-cache-latency"]
-        assert held["V-limit"]
+        assert held["V-cache-latency"] is (None if runs == "1" else True)
+        assert held["V-limit"] is True
+        assert "beyond-adaptive-hit-ratio" in held
     assert not (tmp_path / "out" / "workloads").exists()
     assert (tmp_path / "out" / "report.html").is_file()

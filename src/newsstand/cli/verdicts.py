@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+VERDICTS = {True: "holds", False: "FAILS", None: "unsure"}
+
 
 def tell(written: dict[str, object], as_json: bool, width: int) -> None:
     """Print the claims with their verdicts, their names in a column of a width."""
@@ -11,6 +13,8 @@ def tell(written: dict[str, object], as_json: bool, width: int) -> None:
         print(json.dumps(written))
         return
     claims: list[dict[str, object]] = written["claims"]  # type: ignore[assignment]
-    for claim in claims:
-        print(f"{'holds ' if claim['holds'] else 'FAILS '} {claim['id']:{width}} {claim['measured']}")
-    print(f"{sum(bool(claim['holds']) for claim in claims)} of {len(claims)} claims hold; see {written['report']}")
+    verdicts = [VERDICTS[claim["holds"]] for claim in claims]  # type: ignore[index]
+    for claim, verdict in zip(claims, verdicts, strict=True):
+        print(f"{verdict:6} {claim['id']:{width}} {claim['measured']}")
+    unsure = f", {verdicts.count('unsure')} are unsure" if "unsure" in verdicts else ""
+    print(f"{verdicts.count('holds')} of {len(claims)} claims hold{unsure}; see {written['report']}")

@@ -8,8 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from newsstand.lab.bad2018_prototype import CAP_S, LABELS, Measured, Rows, claims
+from newsstand.lab.bad2018_report import Found, write_part
 from newsstand.lab.figures import COLOURS, panels, save
-from newsstand.lab.report import Listed, Shown, write_report
+from newsstand.lab.report import Listed, Section, Shown
 
 COLUMNS = (
     "play",
@@ -72,38 +73,28 @@ CAPTIONS = {
 
 
 def write(rows: Rows, setting: str, command: str, out: Path) -> dict[str, object]:
-    """Write tables, figures and the report; returns the machine-readable result."""
+    """Write tables, figures and the report, with section V if that was simulated; the result for programs."""
     measured = Measured(rows)
-    verdicts = claims(measured)
     table = measured.table[list(COLUMNS)]
     is_usual = (table["delay_ms"] == 0) & (table["cap_s"] == CAP_S)
     near, far, short = table[is_usual], table[table["delay_ms"] > 0], table[table["cap_s"] != CAP_S]
-    tables = {"prototype": table}
     for folder in ("tables", "figures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
-    for name, one in tables.items():
-        one.to_csv(out / "tables" / f"{name}.csv", index=False)
+    table.to_csv(out / "tables" / "prototype.csv", index=False)
     drawn = {name: save(_figure(measured, name), out / "figures" / name)[0] for name in PANELS}
-    listed = [Listed("Measured", shown(near))]
+    listed = [Listed("The prototype: measured", shown(near))]
     if len(far):
         listed.append(Listed(f"With {measured.delay_ms():.0f} ms between broker and cluster", shown(far)))
     if len(short):
         listed.append(Listed(f"With times to live of at most {short['cap_s'].max():g} s", shown(short)))
-    write_report(
-        out / "report.html",
-        title="Edge Caching for Enriched Notifications in Big Active Data: the prototype, reproduced",
-        lead=f"Uddin and Venkatasubramanian (2018), section VI, on a live platform. {setting}",
-        claims=verdicts,
-        figures=[Shown(*CAPTIONS[name], file) for name, file in drawn.items()],
-        tables=listed,
-        command=command,
+    played = Section(
+        "Section VI, on a live platform",
+        setting,
+        claims(measured),
+        [Shown(*CAPTIONS[name], file) for name, file in drawn.items()],
+        listed,
     )
-    return {
-        "claims": [claim.as_dict() for claim in verdicts],
-        "tables": {name: _records(one) for name, one in tables.items()},
-        "figures": {name: str(file) for name, file in drawn.items()},
-        "report": str(out / "report.html"),
-    }
+    return write_part("prototype", Found(command, [played], {"prototype": table}), out)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -136,7 +127,3 @@ def _figure(measured: Measured, name: str) -> Figure:
         panel.set_ylim(bottom=0)
     axes[0].legend(fontsize=7)
     return figure
-
-
-def _records(table: pd.DataFrame) -> list[dict[object, object]]:
-    return table.astype(object).where(table.notna(), None).to_dict("records")

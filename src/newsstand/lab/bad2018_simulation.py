@@ -7,13 +7,15 @@ the reading under which most of what section V says comes out; `VARIANTS` are ot
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from newsstand.caching import RESULT_POLICIES
+from newsstand.caching.bad2018_beyond import BEYOND
 from newsstand.caching.results import ExpiryOf
 from newsstand.lab.bad2018_simulation_runs import Runs
 from newsstand.lab.result_counts import Measured
@@ -28,8 +30,8 @@ FEW_SIZES = (50, 200, 500)
 HOUR_MS, WINDOW_MS = 3_600_000, 300_000
 LOOKED_INTO = ("TTL", "LSC")
 """The schemes whose caches are looked at one by one (Fig. 5b)."""
-AT_EQUAL_B, AT_EQUAL_MEMORY = "paper", "equal memory"
-"""What section V compares; and LSC with a cache of TTL's average size."""
+AT_EQUAL_B, AT_EQUAL_MEMORY, BOUND = "paper", "equal memory", "bound"
+"""What section V compares; LSC with a cache of TTL's average size; and what no policy can exceed."""
 
 Popularity = Literal["uniform", "zipf"]
 
@@ -44,6 +46,11 @@ class Scheme:
     expiry: ExpiryOf = "cache"
     cap_ms: int = HOUR_MS
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it has a compiled replay; without one a run of full size takes minutes."""
+        return not RESULT_POLICIES[self.policy].follows
+
     def setting(self, cache_bytes: int, end_ms: int) -> ReplaySetting:
         """The replay with a cache; the one without a cache is the same for all sizes."""
         size = 0 if self.policy == "nc" else cache_bytes
@@ -57,6 +64,8 @@ EXP = Scheme("EXP", "exp", expiry="object")
 TTL = Scheme("TTL", "ttl", cap_ms=WINDOW_MS)
 PAPER = (NC, LRU, LSC, LSCZ, LSD, EXP, TTL)
 CACHING = PAPER[1:]
+BEYOND_PAPER = tuple(Scheme(name, name, cap_ms=WINDOW_MS) for name in BEYOND)
+"""Policies that the paper does not have, with TTL's cap."""
 
 
 def _on_put(schemes: Sequence[Scheme]) -> tuple[Scheme, ...]:
@@ -100,6 +109,12 @@ class Experiment:
     variants: tuple[Variant, ...] = VARIANTS
     seeds_of_variants: int = 3
     hours: float = 6.0
+    beyond: tuple[Scheme, ...] = BEYOND_PAPER
+    """Schemes that are measured beside the paper's, in a section of their own."""
+    slow_sizes: tuple[int, ...] = FEW_SIZES
+    """The sizes of what is slow: schemes without a compiled replay, and the bound on all policies."""
+    seeds_by_core: int = 1
+    seeds_of_bound: int = 3
 
     @property
     def middle(self) -> int:
@@ -123,10 +138,23 @@ class Experiment:
         """What is to be run over a workload: variant, scheme and size."""
         if popularity == "uniform":
             yield from ((AT_EQUAL_B, scheme, size) for scheme in self.schemes for size in self.sizes)
+            yield from self._cases_beyond(seed)
         if seed in self.seeds[: self.seeds_of_variants]:
             for variant in self.variants:
                 if variant.popularity == popularity:
                     yield from ((variant.name, scheme, self.middle) for scheme in variant.schemes)
+
+    def _cases_beyond(self, seed: int) -> Iterator[tuple[str, Scheme, int]]:
+        for scheme in self.beyond:
+            if scheme.is_compiled:
+                yield from ((AT_EQUAL_B, scheme, size) for size in self.sizes)
+            elif seed in self.seeds[: self.seeds_by_core]:
+                yield from ((AT_EQUAL_B, scheme, size) for size in self.few_sizes)
+
+    @property
+    def few_sizes(self) -> list[int]:
+        """The sizes at which what is slow is run."""
+        return [size for size in self.sizes if size in self.slow_sizes]
 
 
 @dataclass(frozen=True)
@@ -135,6 +163,8 @@ class Results:
 
     runs: pd.DataFrame
     caches: pd.DataFrame
+    bounds: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Of each run and size the hit ratios that no policy can exceed, in the columns of `runs`."""
 
 
 def run_experiment(
@@ -148,6 +178,7 @@ def run_experiment(
     """Run what is not done yet; what is done is kept in `out`/runs, so that a stopped run goes on."""
     rows: list[dict[str, object]] = []
     caches: list[dict[str, object]] = []
+    bounds: list[dict[str, object]] = []
     for seed in experiment.seeds:
         tell(f"seed {seed}")
         for popularity in ("uniform", "zipf"):
@@ -158,9 +189,11 @@ def run_experiment(
             rows += _run(runs, experiment, seed, cases)
             if popularity == "uniform" and seed == experiment.seeds[0]:
                 caches = _look_into(runs, experiment)
+            if popularity == "uniform" and seed in experiment.seeds[: experiment.seeds_of_bound]:
+                bounds += _bound(runs, experiment, seed)
             if not keep:
                 runs.forget_events()
-    return Results(pd.DataFrame(rows), pd.DataFrame(caches))
+    return Results(pd.DataFrame(rows), pd.DataFrame(caches), pd.DataFrame(bounds))
 
 
 def _run(
@@ -205,3 +238,13 @@ def _look_into(runs: Runs, experiment: Experiment) -> list[dict[str, object]]:
                 for number, values in enumerate(zip(*(sums[name] for name in OF_EACH_CACHE), strict=True))
             ]
     return rows
+
+
+def _bound(runs: Runs, experiment: Experiment, seed: int) -> list[dict[str, object]]:
+    sizes = experiment.few_sizes
+    found = runs.bounds([experiment.bytes_of(size) for size in sizes])
+    return [
+        {"seed": seed, "variant": BOUND, "scheme": BOUND, "megabytes": size}
+        | {"hit_ratio": one["hit_ratio"], "hit_ratio_late": one["late_ratio"]}
+        for size, one in zip(sizes, found, strict=True)
+    ]

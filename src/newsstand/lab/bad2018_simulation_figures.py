@@ -111,8 +111,8 @@ def _over_sizes(measured: Measured, whats: Sequence[str]) -> Figure:
             vol = [factor * measured.mean("vol_bytes", measured.schemes[0], size) for size in measured.sizes]
             panel.plot(measured.sizes, vol, "k-.", lw=1.3, label="Vol")
             panel.set_ylim(bottom=0)
-        _label(panel, measured, f"({letter})", name)
-    _legend(figure, axes)
+        name_axes(panel, measured, f"({letter})", name)
+    legend(figure, axes)
     return figure
 
 
@@ -123,9 +123,9 @@ def _late(measured: Measured) -> Figure:
     for label in measured.schemes:
         _line(axes[0], measured, label, [measured.of("hit_ratio_late", label, size) for size in sizes], 1)
         _line(axes[1], measured, label, [measured.less("hit_ratio", label, base, size) for size in sizes], 100)
-    _label(axes[0], measured, "late retrievals alone", "hit ratio")
-    _label(axes[1], measured, "all retrievals, seed by seed", f"hit ratio less {base}'s (points)")
-    _legend(figure, axes)
+    name_axes(axes[0], measured, "late retrievals alone", "hit ratio")
+    name_axes(axes[1], measured, "all retrievals, seed by seed", f"hit ratio less {base}'s (points)")
+    legend(figure, axes)
     return figure
 
 
@@ -161,9 +161,9 @@ def _cache_sizes(measured: Measured) -> Figure:
             expected = [1e-6 * measured.mean("sum_rho_T", "TTL", size) for size in sizes]
             shown = [value / budget for value, budget in zip(expected, budgets, strict=True)]
             panel.plot(sizes, shown if is_share else expected, "+", color="#0072b2", ms=9, mew=1.6, label="Σ ρᵢTᵢ")
-        _label(panel, measured, "", "share of the allowed size" if is_share else "size of all caches (MB)")
+        name_axes(panel, measured, "", "share of the allowed size" if is_share else "size of all caches (MB)")
         panel.set_ylim(bottom=0.9 if is_share else 0)
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -190,14 +190,16 @@ def _times_to_live(measured: Measured) -> Figure:
     return figure
 
 
-def _label(axes: Axes, measured: Measured, title: str, name: str) -> None:
+def name_axes(axes: Axes, measured: Measured, title: str, name: str) -> None:
+    """Over cache sizes, whatever is measured."""
     by = f"; run with 1/{measured.experiment.scale}" if measured.experiment.scale > 1 else ""
     axes.set(title=title, xlabel=f"allowed cache size (MB{by})", ylabel=name)
     if len(measured.sizes) <= 5:
         axes.set_xticks(measured.sizes)
 
 
-def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+def legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One for all panels."""
     found = {
         label: handle for panel in axes for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from newsstand.lab.bad2018_simulation import AT_EQUAL_B, CACHING, NC, Experiment, Results
+import pandas as pd
+
+from newsstand.lab.bad2018_simulation import AT_EQUAL_B, BOUND, CACHING, NC, Experiment, Results
 
 NORMAL = 1.959964
 """Of the normal distribution 2.5 % lie above."""
@@ -21,10 +23,15 @@ STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over the seeds and the half width of its 95 % interval; one seed has none."""
+    """A mean over the seeds and the half width of its 95 % interval: not a number if there is one seed only."""
 
     mean: float
-    half: float = 0.0
+    half: float = math.nan
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an interval: a single run tells nothing about how runs differ."""
+        return not math.isnan(self.half)
 
     @property
     def is_above(self) -> bool:
@@ -34,6 +41,11 @@ class Interval:
     @property
     def is_below(self) -> bool:
         return self.mean + self.half < 0
+
+    def told(self, factor: float = 1, digits: int = 2, sign: str = "+") -> str:
+        """For people, in other units."""
+        half = f" ± {factor * self.half:.{digits}f}" if self.is_known else ""
+        return f"{factor * self.mean:{sign}.{digits}f}{half}"
 
 
 def interval(values: Sequence[float]) -> Interval:
@@ -61,13 +73,22 @@ class Measured:
         self.experiment = experiment
         self.sizes = list(experiment.sizes)
         self.schemes = [scheme.label for scheme in experiment.schemes if scheme != NC]
-        """All that cache; those of the paper among them are in `of_paper`."""
+        """All of the paper's figures; those of the paper among them are in `of_paper`."""
         self.of_paper = [scheme.label for scheme in CACHING if scheme in experiment.schemes]
         self.evicting = [label for label in self.of_paper if label != "TTL"]
-        self._runs = {
-            (str(variant), str(scheme), int(str(size))): part.sort_values("seed").set_index("seed")
-            for (variant, scheme, size), part in results.runs.groupby(["variant", "scheme", "megabytes"])
-        }
+        self.is_single = len(experiment.seeds) == 1
+        """Whether there was one run only, so that there are no intervals."""
+        self._runs: dict[tuple[str, str, int], pd.DataFrame] = {}
+        for rows in (results.runs, results.bounds):
+            if len(rows):
+                for (variant, scheme, size), part in rows.groupby(["variant", "scheme", "megabytes"]):
+                    self._runs[str(variant), str(scheme), int(str(size))] = part.sort_values("seed").set_index(
+                        "seed"
+                    )
+
+    def sizes_of(self, scheme: str, variant: str = AT_EQUAL_B) -> list[int]:
+        """The sizes with which a scheme was run."""
+        return [size for size in self.sizes if (variant, scheme, size) in self._runs]
 
     def values(self, what: str, scheme: str, size: int, variant: str = AT_EQUAL_B) -> dict[int, float]:
         """A measurement by seed; what could not be measured is left out."""
@@ -83,8 +104,23 @@ class Measured:
         return self.of(what, scheme, size, variant).mean
 
     def less(self, what: str, one: str, other: str, size: int, other_variant: str = AT_EQUAL_B) -> Interval:
-        """One scheme's less another's, seed by seed."""
+        """One scheme's less another's, seed by seed, over the seeds that both were run with."""
         return _apart(self.values(what, one, size), self.values(what, other, size, other_variant))
+
+    def level(self, what: str, scheme: str, beside: str, size: int, variant: str = AT_EQUAL_B) -> Interval:
+        """The mean over all seeds, also of what was run with some: another's mean and how far this is from it.
+
+        Seeds differ more than schemes do, so means over different seeds cannot be compared.
+        """
+        apart = _apart(self.values(what, scheme, size, variant), self.values(what, beside, size))
+        return Interval(self.mean(what, beside, size) + apart.mean, apart.half)
+
+    def of_bound(self, scheme: str, size: int) -> float:
+        """The late hits of a scheme as a share of those that no policy can exceed, over seeds that have both."""
+        bound = self.values("hit_ratio_late", BOUND, size, BOUND)
+        late = self.values("hit_ratio_late", scheme, size)
+        both = [seed for seed in late if seed in bound]
+        return sum(late[seed] for seed in both) / sum(bound[seed] for seed in both) if both else math.nan
 
     def grows(self, what: str, scheme: str, smaller: int, larger: int) -> Interval:
         """What a larger cache adds, seed by seed."""
@@ -94,11 +130,11 @@ class Measured:
         """Bytes as a share of B."""
         return self.mean(what, scheme, size) / self.experiment.bytes_of(size)
 
-    def hold_over_ttl(self, scheme: str, size: int, variant: str = AT_EQUAL_B) -> float:
-        """How long dropped objects were held, of the times to live that caches had at insertions."""
-        held = self.mean("mean_hold_dropped_s", scheme, size, variant)
-        return held / self.mean("mean_ttl_insert_s", scheme, size, variant)
+    def hold_over_ttl(self, held: str, scheme: str, size: int) -> float:
+        """How long objects were held, of the times to live that caches had at insertions."""
+        return self.mean(held, scheme, size) / self.mean("mean_ttl_insert_s", scheme, size)
 
 
 def _apart(one: Mapping[int, float], other: Mapping[int, float]) -> Interval:
-    return interval([one[seed] - other[seed] for seed in one if seed in other])
+    apart = [one[seed] - other[seed] for seed in one if seed in other]
+    return interval(apart) if apart else Interval(math.nan)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from newsstand.lab import bad2018_prototype, bad2018_prototype_report
+from newsstand.lab import bad2018_simulation_beyond
+from newsstand.lab.bad2018_report import Found, write_part
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, AT_EQUAL_MEMORY, Experiment, Results
 from newsstand.lab.bad2018_simulation_claims import claims
 from newsstand.lab.bad2018_simulation_figures import MEASURES, draw, tables, variants_table
-from newsstand.lab.bad2018_simulation_measured import Measured
-from newsstand.lab.claims import Claim
-from newsstand.lab.report import Listed, Shown, write_report
+from newsstand.lab.bad2018_simulation_measured import Interval, Measured
+from newsstand.lab.report import Listed, Section, Shown
 
 MOST = "Means over the runs; bars: 95 % intervals, for ratios and seconds."
 CAPTIONS = {
@@ -38,35 +38,30 @@ LISTED = ("hit_ratio", "hit_ratio_late", "mean_latency_s", "fetch_bytes", "mean_
 
 
 def write(results: Results, experiment: Experiment, command: str, out: Path) -> dict[str, object]:
-    """Write tables, figures and the report, with Fig. 7 if a prototype was measured; the result for programs."""
+    """Write tables, figures and the report, with section VI if that was played; the result for programs."""
     measured = Measured(results, experiment)
-    verdicts = claims(measured)
     drawn = draw(measured, out / "figures")
     written = tables(measured)
     (out / "tables").mkdir(parents=True, exist_ok=True)
     for name, table in written.items():
         table.to_csv(out / "tables" / f"{name}.csv", index=False)
-    listed = [Listed("Hit ratios", hit_ratios(measured)), Listed("Measured", shown(written["simulation"]))]
+    listed = [
+        Listed("Hit ratios", hit_ratios(measured)),
+        Listed("Measured", shown(measured, written["simulation"])),
+    ]
     if any(len(results.runs[results.runs["variant"] == variant.name]) for variant in experiment.variants):
         title = f"Other readings of section V: hit ratios at {experiment.middle} MB"
         listed.append(Listed(title, variants_table(measured)))
-    pages = [Shown(*CAPTIONS[name], file) for name, file in drawn.items()]
-    of_prototype = prototype(out)
-    write_report(
-        out / "report.html",
-        title="Edge Caching for Enriched Notifications in Big Active Data, reproduced",
-        lead=lead(experiment),
-        claims=[*verdicts, *of_prototype[0]],
-        figures=[*pages, *of_prototype[1]],
-        tables=[*listed, *of_prototype[2]],
-        command=command,
+    of_paper = Section(
+        "Section V, simulated",
+        lead(experiment),
+        claims(measured),
+        [Shown(*CAPTIONS[name], file) for name, file in drawn.items()],
+        listed,
     )
-    return {
-        "claims": [claim.as_dict() for claim in (*verdicts, *of_prototype[0])],
-        "tables": {name: _records(table) for name, table in written.items() if name == "simulation"},
-        "figures": {figure.file.stem: str(figure.file) for figure in (*pages, *of_prototype[1])},
-        "report": str(out / "report.html"),
-    }
+    beyond = bad2018_simulation_beyond.section(measured, out / "figures")
+    sections = [of_paper] if beyond is None else [of_paper, beyond]
+    return write_part("simulation", Found(command, sections, {"simulation": written["simulation"]}), out)
 
 
 def lead(experiment: Experiment) -> str:
@@ -79,9 +74,11 @@ def lead(experiment: Experiment) -> str:
         if experiment.scale > 1
         else ""
     )
-    alone = " One run has no intervals: verdicts rest on it alone." if runs == 1 else ""
+    alone = (
+        " One run has no intervals, so of most claims it cannot be told whether they hold." if runs == 1 else ""
+    )
     return (
-        f"Uddin and Venkatasubramanian (2018), section V, simulated: {table_2.subscribers:,} subscribers with "
+        f"{table_2.subscribers:,} subscribers with "
         f"{table_2.per_subscriber} live subscriptions each to {table_2.subscriptions:,}, {table_2.hours:g} hours, "
         f"{runs} {'run' if runs == 1 else 'runs'}.{scaled} Where the paper is silent: subscriptions are chosen "
         "uniformly, everybody joins at time 0, room is made after those online have a result, one window of 5 "
@@ -107,9 +104,11 @@ def hit_ratios(measured: Measured) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """A table for people."""
-    found = table[table["variant"].isin([AT_EQUAL_B, AT_EQUAL_MEMORY])]
+def shown(measured: Measured, table: pd.DataFrame) -> pd.DataFrame:
+    """The paper's schemes, for people."""
+    found = table[
+        table["variant"].isin([AT_EQUAL_B, AT_EQUAL_MEMORY]) & table["scheme"].isin(["NC", *measured.schemes])
+    ]
     told: dict[str, list[object]] = {
         "scheme": [
             f"{scheme}, equal memory" if variant == AT_EQUAL_MEMORY else scheme
@@ -121,28 +120,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
         name, factor = MEASURES[what]
         digits = 1 if factor < 1 or what == "mean_hold_s" else 4
         told[name] = [
-            "" if pd.isna(mean) else f"{mean:.{digits}f} ± {half:.{digits}f}"
+            "" if pd.isna(mean) else Interval(mean, half).told(digits=digits, sign="")
             for mean, half in zip(found[name], found[f"{name} ±"], strict=True)
         ]
     return pd.DataFrame(told)
-
-
-def prototype(out: Path) -> tuple[list[Claim], list[Shown], list[Listed]]:
-    """What `--part prototype` left in the same folder: claims of section VI, Fig. 7 and its table."""
-    measurements, drawn = out / "tables" / "prototype.csv", out / "figures" / "fig7.svg"
-    if not (measurements.exists() and drawn.exists()):
-        return [], [], []
-    table = pd.read_csv(measurements)
-    rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-    verdicts = bad2018_prototype.claims(bad2018_prototype.Measured(rows))
-    usual = table[(table["delay_ms"] == 0) & (table["cap_s"] == bad2018_prototype.CAP_S)]
-    return (
-        verdicts,
-        [Shown(*bad2018_prototype_report.CAPTIONS["fig7"], drawn)],
-        [Listed("The prototype", bad2018_prototype_report.shown(usual))],
-    )
-
-
-def _records(table: pd.DataFrame) -> list[dict[object, object]]:
-    """The rows of a table; JSON has no NaN."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")

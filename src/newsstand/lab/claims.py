@@ -13,7 +13,8 @@ class Claim:
     text: str
     paper: str
     measured: str
-    holds: bool
+    holds: bool | None
+    """Whether it holds; None if what was measured cannot tell."""
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)

@@ -43,20 +43,38 @@ class Listed:
         return [list(row) for row in self.table.itertuples(index=False)]
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a report that has claims, figures and tables of its own."""
+
+    title: str
+    lead: str
+    claims: Sequence[Claim]
+    figures: Sequence[Shown]
+    tables: Sequence[Listed]
+
+
 def write_report(
     path: Path,
     *,
     title: str,
     lead: str,
-    claims: Sequence[Claim],
-    figures: Sequence[Shown],
-    tables: Sequence[Listed],
     command: str,
+    claims: Sequence[Claim] = (),
+    figures: Sequence[Shown] = (),
+    tables: Sequence[Listed] = (),
+    sections: Sequence[Section] = (),
 ) -> None:
     """Write the page; everything it shows is inside it."""
     template = (files("newsstand.lab") / "report.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     page = environment.from_string(template).render(
-        title=title, lead=lead, claims=claims, figures=figures, tables=tables, command=command
+        title=title,
+        lead=lead,
+        command=command,
+        claims=claims,
+        figures=figures,
+        tables=tables,
+        sections=sections,
     )
     path.write_text(page + "\n", encoding="utf-8")

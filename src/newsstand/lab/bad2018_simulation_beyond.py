@@ -1,0 +1,189 @@
+"""Policies that Uddin & Venkatasubramanian (2018) do not have, in their setting, beside TTL, LSC and the bound.
+
+What is slow is run with few seeds and sizes. Its differences from TTL are taken within the runs that both have,
+and its levels are TTL's mean over all runs plus that difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from newsstand.lab.bad2018_simulation import AT_EQUAL_B, BOUND, LSC, TTL
+from newsstand.lab.bad2018_simulation_figures import LOOKS, MEASURES, legend, name_axes
+from newsstand.lab.bad2018_simulation_kinds import Lead
+from newsstand.lab.bad2018_simulation_measured import Interval, Measured
+from newsstand.lab.claims import Claim
+from newsstand.lab.figures import panels, save
+from newsstand.lab.report import Listed, Section, Shown
+
+OURS = "not in the paper"
+OTHER_LOOKS = (
+    ("#56b4e9", "P", "-"),
+    ("#8c6bb1", "<", "-"),
+    ("#000000", "*", "-"),
+    ("#b3a100", "o", "--"),
+    ("#66a61e", ">", "--"),
+)
+BETTER = (
+    ("hit_ratio", "hit-ratio", "a higher hit ratio"),
+    ("mean_latency_s", "latency", "a lower latency"),
+    ("fetch_bytes", "fetch", "fewer bytes fetched"),
+)
+"""In what a policy may beat TTL."""
+LEAD = (
+    "Policies of ours on the same workloads, with the same B, room made after those online have a result; times "
+    "to live, where a policy has them, are capped at 300 s. The bound is on the hits of any policy that keeps "
+    "within B, even one that knows the future; TTL does not keep within B. {}Levels are TTL's mean over all runs "
+    "plus the difference from it within runs."
+)
+
+
+def section(measured: Measured, folder: Path) -> Section | None:
+    """What is told about them; nothing if TTL, which they are compared with, or all of them were not run."""
+    labels = ran(measured)
+    if TTL.label not in measured.of_paper or not labels:
+        return None
+    drawn = save(_figure(measured, labels), folder / "beyond")[0]
+    caption = (
+        "Hit ratio, bytes fetched and latency; dotted: what no policy within B can exceed. Bars: 95 % intervals "
+        "of the difference from TTL within runs."
+    )
+    return Section(
+        "Beyond the paper",
+        LEAD.format(_slow(measured)),
+        claims(measured),
+        [Shown("Beyond the paper: hit ratio, fetch, latency", caption, drawn)],
+        [Listed("Beyond the paper: measured, and how far from the bound", table(measured))],
+    )
+
+
+def ran(measured: Measured) -> list[str]:
+    """Those that were run with some size."""
+    labels = [scheme.label for scheme in measured.experiment.beyond]
+    return [label for label in labels if measured.sizes_of(label)]
+
+
+def claims(measured: Measured) -> list[Claim]:
+    """Who beats TTL in what."""
+    leads = (
+        Lead(
+            f"beyond-{label}-{name}",
+            f"{label} has {better} than TTL at every cache size.",
+            OURS,
+            what,
+            label,
+            (TTL.label,),
+            less=what != "hit_ratio",
+        )
+        for label in ran(measured)
+        for what, name, better in BETTER
+    )
+    return [claim for lead in leads for claim in lead.judged(measured)]
+
+
+def table(measured: Measured) -> pd.DataFrame:
+    """Every scheme at every size that it was run with, and the bound."""
+    rows = []
+    for size in measured.sizes:
+        labels = [TTL.label, LSC.label, *ran(measured)]
+        rows += [_row(measured, label, size) for label in labels if size in measured.sizes_of(label)]
+        if size in measured.sizes_of(BOUND, BOUND):
+            rows.append(_row_of_bound(measured, size))
+    return pd.DataFrame(rows).fillna("")
+
+
+def _row(m: Measured, label: str, size: int) -> dict[str, object]:
+    ttl, is_ttl = TTL.label, label == TTL.label
+    hit, late, fetch, latency = (
+        m.level(what, label, ttl, size)
+        for what in ("hit_ratio", "hit_ratio_late", "fetch_bytes", "mean_latency_s")
+    )
+    over = {what: m.less(what, label, ttl, size) for what in ("hit_ratio", "fetch_bytes", "mean_latency_s")}
+    has_bound = size in m.sizes_of(BOUND, BOUND)
+    below = m.less("hit_ratio", label, BOUND, size, BOUND) if has_bound else Interval(math.nan)
+    reached = m.of_bound(label, size) if has_bound else math.nan
+    return {
+        "cache MB": size,
+        "scheme": label,
+        "runs": len(m.values("hit_ratio", label, size)),
+        "hit ratio": f"{hit.mean:.4f}",
+        "less TTL's (points)": "" if is_ttl else over["hit_ratio"].told(100),
+        "late alone": f"{late.mean:.4f}",
+        "less the bound (points)": "" if math.isnan(below.mean) else below.told(100),
+        "late hits of the bound's": "" if math.isnan(reached) else f"{reached:.0%}",
+        "fetched (GB)": f"{1e-9 * fetch.mean:,.0f}" if fetch.mean > 1e11 else f"{1e-9 * fetch.mean:.2f}",
+        "less TTL's (%)": "" if is_ttl else over["fetch_bytes"].told(100 / m.mean("fetch_bytes", ttl, size)),
+        "latency (s)": f"{latency.mean:.4f}",
+        "less TTL's (ms)": "" if is_ttl else over["mean_latency_s"].told(1000),
+        "average / B": f"{m.share_of_budget('avg_bytes', label, size):.2f}",
+        "largest / B": f"{m.share_of_budget('max_bytes', label, size):.2f}",
+    }
+
+
+def _row_of_bound(m: Measured, size: int) -> dict[str, object]:
+    hit, late = (m.level(what, BOUND, TTL.label, size, BOUND) for what in ("hit_ratio", "hit_ratio_late"))
+    return {
+        "cache MB": size,
+        "scheme": "the bound",
+        "runs": len(m.values("hit_ratio", BOUND, size, BOUND)),
+        "hit ratio": f"{hit.mean:.4f}",
+        "less TTL's (points)": Interval(hit.mean - m.mean("hit_ratio", TTL.label, size), hit.half).told(100),
+        "late alone": f"{late.mean:.4f}",
+    }
+
+
+def _figure(measured: Measured, labels: Sequence[str]) -> Figure:
+    whats = ("hit_ratio", "fetch_bytes", "mean_latency_s")
+    figure, axes = panels(len(whats), width=4.2, height=3.6)
+    drawn = [label for label in (TTL.label, LSC.label) if measured.sizes_of(label)] + list(labels)
+    looks = LOOKS | dict(zip(labels, OTHER_LOOKS * len(labels), strict=False))
+    for panel, what in zip(axes, whats, strict=True):
+        name, factor = MEASURES[what]
+        for label in drawn:
+            colour, marker, dashes = looks[label]
+            sizes = measured.sizes_of(label)
+            levels = [measured.level(what, label, TTL.label, size) for size in sizes]
+            panel.errorbar(
+                sizes,
+                [factor * one.mean for one in levels],
+                [factor * one.half for one in levels],
+                color=colour,
+                marker=marker,
+                ls=dashes,
+                ms=4.5,
+                lw=1.3,
+                elinewidth=0.7,
+                capsize=1.5,
+                label=label,
+            )
+        if what == "hit_ratio" and (sizes := measured.sizes_of(BOUND, BOUND)):
+            bound = [measured.level(what, BOUND, TTL.label, size, BOUND).mean for size in sizes]
+            panel.plot(sizes, bound, "k:", marker="_", ms=9, lw=1.3, label="the bound")
+        name_axes(panel, measured, "", name)
+    legend(figure, axes)
+    return figure
+
+
+def _slow(measured: Measured) -> str:
+    """Which schemes were run with fewer seeds or sizes."""
+    runs = measured.results.runs
+    told = []
+    for scheme in measured.experiment.beyond:
+        of = runs[(runs["scheme"] == scheme.label) & (runs["variant"] == AT_EQUAL_B)]
+        seeds, sizes = of["seed"].nunique(), of["megabytes"].nunique()
+        if len(of) and (seeds < len(measured.experiment.seeds) or sizes < len(measured.sizes)):
+            told.append(f"{scheme.label} was run with {_many(seeds, 'seed')} and {_many(sizes, 'size')}")
+    bounds = measured.results.bounds
+    if len(bounds) and bounds["seed"].nunique() < len(measured.experiment.seeds):
+        told.append(f"the bound was computed for {_many(bounds['seed'].nunique(), 'seed')}")
+    text = "; ".join(told)
+    return f"{text[0].upper()}{text[1:]}, as both take long. " if told else ""
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
