@@ -83,10 +83,8 @@ def _agreement(m: Measured) -> list[Claim]:
     """Pairs of schemes whose hit ratios differ clearly: are they in the same order by the other measurements?"""
     pairs = [(one, other, b) for one, other in itertools.permutations(m.of_paper, 2) for b in m.sizes]
     clear = [(one, other, b) for one, other, b in pairs if m.less("hit_ratio", one, other, b).is_above]
-    if not clear:
-        return []
     agreed = {
-        what: sum((m.less(what, *pair).mean > 0) != (what in LOW) for pair in clear) / len(clear)
+        what: sum((m.less(what, *pair).mean > 0) != (what in LOW) for pair in clear) / max(1, len(clear))
         for what in ("hit_bytes", "miss_bytes", "mean_latency_s", "fetch_bytes")
     }
     told = ", ".join(f"{NAMES[what]} {share:.0%}" for what, share in agreed.items())
@@ -96,8 +94,10 @@ def _agreement(m: Measured) -> list[Claim]:
             "Who has the higher hit ratio has higher hit byte, and lower miss byte, latency and fetch.",
             "generally",
             f"of {len(clear)} pairs of schemes with clearly different hit ratios: {told} "
-            f"(generally: {GENERALLY:.0%})",
-            min(agreed.values()) >= GENERALLY,
+            f"(generally: {GENERALLY:.0%})"
+            if clear
+            else "no two schemes have clearly different hit ratios",
+            min(agreed.values()) >= GENERALLY if clear else None,
         )
     ]
 
