@@ -1,0 +1,264 @@
+"""The filter language: what it reads, what matches, what covers what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from newsstand.errors import BadFilter
+from newsstand.overlay.filter_expressions import (
+    COMPARE,
+    TOPIC,
+    And,
+    Comparison,
+    Expression,
+    Not,
+    OneOf,
+    Or,
+    Prefix,
+    joined,
+)
+from newsstand.overlay.filter_syntax import DEEPEST, LONGEST, MOST_VALUES
+from newsstand.overlay.filters import MOST_BOXES, Filter, covers
+from newsstand.overlay.value_sets import LAST_LETTER, Value
+
+
+@dataclass(frozen=True)
+class Storm:
+    topic: str
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+EXAMPLE = "topic = 'storms' and severity >= 3 and (area in ('NW', 'SW') or title prefix 'Flood')"
+
+
+@pytest.mark.parametrize(
+    ("message", "matches"),
+    [
+        (Storm("storms", {"severity": 3, "area": "NW"}), True),
+        (Storm("storms", {"severity": 3.5, "title": "Flooded roads"}), True),
+        (Storm("storms", {"severity": 2, "area": "NW"}), False),
+        (Storm("fires", {"severity": 3, "area": "NW"}), False),
+        (Storm("storms", {"severity": "3", "area": "NW"}), False),
+        (Storm("storms", {"severity": True, "area": "NW"}), False),
+        (Storm("storms", {"severity": 3, "title": "A Flood"}), False),
+        (Storm("storms", {"area": "NW"}), False),
+    ],
+)
+def test_a_filter_matches_what_it_says(message: Storm, matches: bool) -> None:
+    assert Filter.parse(EXAMPLE).matches(message) is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes", "matches"),
+    [
+        ("a = 1", {"a": 1.0}, True),
+        ("a = 1", {"a": True}, False),
+        ("a = true", {"a": True}, True),
+        ("a = true", {"a": 1}, False),
+        ("a != 1", {"a": "x"}, False),
+        ("a != 1", {}, False),
+        ("not a = 1", {}, True),
+        ("not a = 1", {"a": "x"}, True),
+        ("a < 'b'", {"a": "a"}, True),
+        ("a < 'b'", {"a": 0}, False),
+        ("a in (1, 'x', true)", {"a": True}, True),
+        ("a in (1, 'x')", {"a": True}, False),
+        ("a prefix ''", {"a": "x"}, True),
+        ("a prefix '1'", {"a": 1}, False),
+        ("a = 1 or b = 1 and c = 1", {"a": 1}, True),
+        ("(a = 1 or b = 1) and c = 1", {"a": 1}, False),
+        ("not a = 1 and b = 1", {"b": 1}, True),
+        ("AND_more = 1 AND b = 1", {"AND_more": 1, "b": 1}, True),
+        ('"and" = 1 and "the ""name""" = \'it\'\'s\'', {"and": 1, 'the "name"': "it's"}, True),
+        ("a = -1.5e3", {"a": -1500}, True),
+        ("true", {}, True),
+        ("false", {}, False),
+        ("not false and a = 9223372036854775807", {"a": 2**63 - 1}, True),
+    ],
+)
+def test_values_of_other_kinds_never_match_and_never_break(
+    text: str, attributes: dict[str, Value], matches: bool
+) -> None:
+    assert Filter.parse(text).matches(Storm("t", attributes)) is matches
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "filter, column 1: expected an attribute, such as topic, found the end"),
+        ("topic = 'a' und b = 1", "filter, column 13: expected 'and', 'or' or the end, found und"),
+        ("topic == 'a'", "filter, column 8: expected a value: a number, a text in single quotes, true or false"),
+        ("topic = 'a", "filter, column 9: a quote is not closed"),
+        ("topic = a", "filter, column 9: expected a value: a number, a text in single quotes, true or false"),
+        ("severity ~ 3", "filter, column 10: '~' is not understood"),
+        ("severity 3", "filter, column 10: expected a comparison, 'in' or 'prefix', found 3"),
+        ("(a = 1", "filter, column 7: expected ')', found the end"),
+        ("a in 1", "filter, column 6: expected '(', found 1"),
+        ("a in ()", "filter, column 7: expected a value: "),
+        ("a prefix 1", "filter, column 10: expected a text in single quotes, found 1"),
+        ("a < true", "filter, column 5: expected a number or a text after '<', found true"),
+        ("a = 1e999", "filter, column 5: expected a number that is not infinite, found 1e999"),
+        ("a = 9223372036854775808", "filter, column 5: expected a whole number of at most 64 bits, found 92"),
+        ("and = 1", "filter, column 1: expected an attribute, such as topic, found and"),
+        ("a = 12b", "filter, column 5: '1' is not understood"),
+        ("a = '\ud800'", "filter, column 5: half a character"),
+        ("not " * 40 + "a = 1", f"filter, column 133: nested more than {DEEPEST} deep"),
+        ("(" * 40 + "a = 1", f"filter, column 34: nested more than {DEEPEST} deep"),
+        (f"a in ({'1, ' * MOST_VALUES}1)", f"more than {MOST_VALUES} values"),
+        ("a" * (LONGEST + 1), f"filter: {LONGEST + 1} characters; at most {LONGEST} are read"),
+    ],
+)
+def test_a_mistake_is_told_with_its_column(text: str, message: str) -> None:
+    with pytest.raises(BadFilter) as told:
+        Filter.parse(text)
+    assert str(told.value).startswith(message) or message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_what_becomes_too_long_when_written_out_is_refused() -> None:
+    short = "or".join(["(a=1)"] * 200)
+    assert Filter.parse(short)
+    with pytest.raises(BadFilter, match="when written out"):
+        Filter.parse(" or ".join([f"{'b' * 26}<1"] * 255) + " or not(true)and c=1" + " " * 10)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        wanted = Filter.parse(text)
+    except BadFilter:
+        return
+    assert Filter.parse(str(wanted)) == wanted
+
+
+NAMES = st.sampled_from(["topic", "a", "b", "and", 'x "y"', "ä"])
+TEXTS = st.sampled_from(["", "a", "ab", "abc", "b", "it's", "ä", LAST_LETTER, "a" + LAST_LETTER, "a\0"])
+NUMBERS = st.sampled_from([-1, 0, 1, 1.0, 1.5, 2, 2**63 - 1, 1e300, -0.5])
+VALUES = st.one_of(TEXTS, NUMBERS, st.booleans())
+CONDITIONS: st.SearchStrategy[Expression] = st.one_of(
+    st.builds(Comparison, NAMES, st.sampled_from(["=", "!="]), VALUES),
+    st.builds(Comparison, NAMES, st.sampled_from(list(COMPARE)), st.one_of(TEXTS, NUMBERS)),
+    st.builds(OneOf, NAMES, st.lists(VALUES, min_size=1, max_size=3).map(tuple)),
+    st.builds(Prefix, NAMES, TEXTS),
+)
+EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
+    CONDITIONS | st.sampled_from([And(()), Or(())]),
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: joined(And, parts)),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: joined(Or, parts)),
+    ),
+    max_leaves=6,
+)
+FILTERS = EXPRESSIONS.map(Filter)
+MESSAGES = st.builds(Storm, TEXTS, st.dictionaries(NAMES.filter(lambda name: name != TOPIC), VALUES, max_size=3))
+
+
+@given(FILTERS)
+@settings(max_examples=500)
+def test_a_filter_that_is_written_and_read_is_the_same(wanted: Filter) -> None:
+    assert Filter.parse(str(wanted)) == wanted
+    assert str(Filter.parse(str(wanted))) == str(wanted)
+
+
+@given(CONDITIONS, MESSAGES)
+@settings(max_examples=500)
+def test_the_set_of_a_condition_has_exactly_what_matches(condition, message: Storm) -> None:
+    value = message.topic if condition.attribute == TOPIC else message.attributes.get(condition.attribute)
+    assert (value in condition.allowed) == condition.matches(message)
+    assert (value in ~condition.allowed) != condition.matches(message)
+
+
+@given(FILTERS, FILTERS, st.lists(MESSAGES, max_size=10))
+@settings(max_examples=1500, deadline=None)
+def test_covers_is_never_wrong(wide: Filter, narrow: Filter, messages: list[Storm]) -> None:
+    if covers(wide, narrow):
+        assert all(wide.matches(message) for message in messages if narrow.matches(message))
+
+
+@given(EXPRESSIONS, EXPRESSIONS, st.lists(MESSAGES, max_size=20))
+@settings(max_examples=500, deadline=None)
+def test_a_part_of_and_is_covered_and_one_of_or_covers(one: Expression, other: Expression, messages) -> None:
+    both, either = Filter(joined(And, [one, other])), Filter(joined(Or, [one, other]))
+    assert covers(Filter(one), both)
+    assert covers(either, Filter(other))
+    assert covers(either, both)
+    assert covers(Filter(one), Filter(Not(Not(one))))
+    assert all(either.matches(message) for message in messages if both.matches(message))
+
+
+@given(FILTERS, FILTERS, FILTERS)
+@settings(max_examples=1000, deadline=None)
+def test_covers_is_transitive(wide: Filter, middle: Filter, narrow: Filter) -> None:
+    if covers(wide, middle) and covers(middle, narrow):
+        assert covers(wide, narrow)
+
+
+@given(FILTERS, MESSAGES)
+@settings(max_examples=500)
+def test_a_filter_knows_the_topics_that_it_may_match(wanted: Filter, message: Storm) -> None:
+    if wanted.matches(message):
+        assert wanted.may_match(message.topic)
+        assert wanted.topics is None or message.topic in wanted.topics
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("topic = 'a'", "topic = 'a' and b = 1"),
+        ("b >= 3", "b > 3"),
+        ("b >= 3", "b = 3.5"),
+        ("b > 2", "b >= 3 and topic = 'a'"),
+        ("b in (1, 2, 3)", "b = 1 or b = 3"),
+        ("b = 1 or b = 2 or b = 3", "b in (1, 3)"),
+        ("b prefix 'Fl'", "b prefix 'Flood'"),
+        ("b prefix 'Fl'", "b = 'Flood'"),
+        ("b >= 'F' and b < 'G'", "b prefix 'Fl'"),
+        ("b != 3", "b > 3"),
+        ("not b = 3", "b != 3"),
+        ("not (b < 3 or b > 5)", "b = 4"),
+        ("true", "b = 1"),
+        ("b = 1", "false"),
+        ("b = 1", "c > 3 and c < 2"),
+        ("topic prefix 'f'", "topic in ('fires', 'floods')"),
+        ("b < 3 or b >= 3", "b = 7"),
+        ("(b = 1 or c = 1) and topic = 'a'", "topic = 'a' and c = 1 and d = 1"),
+    ],
+)
+def test_a_wide_filter_covers_a_narrow_one_and_not_the_other_way_round(wide: str, narrow: str) -> None:
+    assert covers(Filter.parse(wide), Filter.parse(narrow))
+    equal = {"b in (1, 2, 3)", "b = 1 or b = 2 or b = 3"}
+    assert not covers(Filter.parse(narrow), Filter.parse(wide)) or wide in equal
+
+
+@pytest.mark.parametrize(
+    ("text", "topics"),
+    [
+        ("topic = 'a'", {"a"}),
+        ("topic in ('a', 'b') and not topic = 'b'", {"a"}),
+        ("topic = 'a' and b = 1 or topic = 'c'", {"a", "c"}),
+        ("topic = 'a' or b = 1", None),
+        ("topic prefix 'a'", None),
+        ("b = 1", None),
+        ("topic = 1", set()),
+        ("topic = 'a' and topic = 'b'", set()),
+        ("true", None),
+        ("false", set()),
+    ],
+)
+def test_topics_of_a_filter(text: str, topics: set[str] | None) -> None:
+    assert Filter.parse(text).topics == topics
+
+
+def test_a_filter_of_very_many_alternatives_is_covered_by_itself_only() -> None:
+    pairs = [f"(a{number} = 1 or b{number} = 1)" for number in range(8)]
+    many = Filter.parse(" and ".join(pairs))
+    assert 2 ** len(pairs) > MOST_BOXES
+    assert covers(many, many)
+    assert not covers(Filter.parse(pairs[0]), many)
+    assert covers(many, Filter.parse(" and ".join(f"a{number} = 1" for number in range(8))))
