@@ -14,11 +14,11 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Unpack
 
-from newsstand.caching.result_cache import Removed, Retrieval, Subscriber, Value
-from newsstand.caching.results import ExpiryOf, ResultCaches
+from newsstand.caching.result_cache import Retrieval, Subscriber, Value
+from newsstand.caching.results import Options, ResultCaches
 from newsstand.caching.tail_ranking import Key
 
 SAMPLED_ONE_IN = 4
@@ -30,39 +30,15 @@ FORGOTTEN = 0.5
 class AdaptiveCaches(ResultCaches[Key, Value]):
     """Result caches whose policy may be one that follows others; under any other they are as they were."""
 
-    def __init__(
-        self,
-        policy: str,
-        budget: int,
-        *,
-        window_ms: int = 300_000,
-        windows: int = 1,
-        cap_ms: int = 3_600_000,
-        expiry: ExpiryOf = "cache",
-        start_ms: int = 0,
-        grace_ms: int = 0,
-        on_removed: Callable[[Removed[Key]], None] | None = None,
-        on_recompute: Callable[[int, float], None] | None = None,
-    ) -> None:
-        super().__init__(
-            policy,
-            budget,
-            window_ms=window_ms,
-            windows=windows,
-            cap_ms=cap_ms,
-            expiry=expiry,
-            start_ms=start_ms,
-            grace_ms=grace_ms,
-            on_removed=on_removed,
-            on_recompute=on_recompute,
-        )
+    def __init__(self, policy: str, budget: int, **options: Unpack[Options[Key]]) -> None:
+        super().__init__(policy, budget, **options)
         self.followed: str | None = None
         """The policy that is followed at present; None if there is none to follow."""
         self._shadows: dict[str, ResultCaches[Key, None]] = {}
         self._hits: dict[str, float] = {}
         self._watched: set[Key] = set()
         self._seen_caches = 0
-        self._watch(start_ms)
+        self._watch(self._lifetimes.next_ms - self._lifetimes.window_ms)
 
     def attach(self, cache: Key, subscriber: Subscriber, now: int, acked: int | None = None) -> bool:
         if self._shadows and cache not in self._caches:

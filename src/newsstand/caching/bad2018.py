@@ -53,9 +53,17 @@ class ResultPolicy:
     averages: bool = False
     """Whether growth is averaged over all windows, not measured over the latest ones."""
     anywhere: bool = False
-    """Whether every object is scored as if it were a tail, and the lowest leaves wherever it is."""
+    """Whether every object is scored as if it were a tail, and the lowest leaves wherever it is.
+
+    It is scored for itself: what is told of its cache, the last access and the expiry, is its insertion.
+    """
     follows: tuple[str, ...] = ()
     """The policies among which the best of the last minutes takes over; the first one begins."""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether objects leave where there is no room."""
+        return self.score is not None or self.bounded
 
 
 class ResultPolicies(dict[str, ResultPolicy]):

@@ -2,19 +2,19 @@
 
 Uddin & Venkatasubramanian (2018, section III.C, Algorithm 1). Retrieval is cumulative: a subscriber waits for what
 lies beyond the position it acknowledged last. So an object needs no set of subscribers, their number will do; it
-never grows towards the tail, and only tails leave. That number is kept for the tail alone; how many subscribers
-have come to each position tells it for the next one. An acknowledgement costs the same however much is cached.
+never grows towards the tail. It is kept for the tail alone; how many subscribers have come to each position tells
+it for the next one. An acknowledgement costs the same however much is cached.
 
 Those who get every result as it comes are all at one position. They can form a *crowd*, which acknowledges as one.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from newsstand.caching.lifetimes import Lifetime
@@ -26,10 +26,12 @@ Value = TypeVar("Value")
 Reason = Literal["dropped", "consumed", "abandoned"]
 """Dropped by the policy, retrieved by everybody, or left behind by the last who waited and unsubscribed."""
 
+ExpiryOf = Literal["cache", "object"]
+"""Whether an object expires by the present time to live of its cache, or by that of its insertion."""
+
 NOWHERE = -1
 """Before every position."""
 IN_THE_CROWD = -2
-_position = attrgetter("position")
 
 
 @dataclass(slots=True)
@@ -42,6 +44,10 @@ class CachedResult(Generic[Value]):
     inserted_ms: int
     stamp_ms: int
     """When it expires by the time to live at its insertion."""
+    waiting: int
+    """f: who had to retrieve it when it was put or, where objects are ranked that are no tails, still has to."""
+    score: float = math.nan
+    """Where objects are ranked that are no tails, the one that it has in the ranking."""
 
 
 class Hit(NamedTuple, Generic[Value]):
@@ -89,13 +95,16 @@ class ResultCache(Generic[Value]):
         "lifetime",
         "newest",
         "objects",
-        "victim",
+        "tail",
         "waiting",
     )
 
     def __init__(self, lifetime: Lifetime) -> None:
         self.lifetime = lifetime
-        self.objects: deque[CachedResult[Value]] = deque()
+        self.objects: OrderedDict[int, CachedResult[Value]] = OrderedDict()
+        """By position, the oldest first."""
+        self.tail: CachedResult[Value] | None = None
+        """The oldest."""
         self.waiting = 0
         """f: the subscribers that still have to retrieve the tail."""
         self.crowd = 0
@@ -105,8 +114,6 @@ class ResultCache(Generic[Value]):
         self.accessed_ms = 0
         self.gaps: list[int] = []
         """The positions of objects that left while older ones stayed, oldest first."""
-        self.victim = 0
-        """Where in `objects` that is which would leave first, if any may."""
         self._acked: dict[Subscriber, int] = {}
         """Where each subscriber is, or that it is where the crowd is."""
         self._numbers: dict[int, int] = {}
@@ -135,7 +142,7 @@ class ResultCache(Generic[Value]):
         self.lifetime.subscribers += 1
         self._numbers[acked] = self._numbers.get(acked, 0) + 1
         self._foremost = max(self._foremost, acked)
-        if self.objects and acked < self.objects[0].position:
+        if self.tail is not None and acked < self.tail.position:
             self.waiting += 1
 
     def detach(self, subscriber: Subscriber) -> None:
@@ -144,7 +151,7 @@ class ResultCache(Generic[Value]):
         acked = self._acked.pop(subscriber)
         self.lifetime.subscribers -= 1
         self._depart(1, acked)
-        if self.objects and acked < self.objects[0].position:
+        if self.tail is not None and acked < self.tail.position:
             self.waiting -= 1
 
     def acknowledge(self, subscriber: Subscriber, upto: int) -> bool:
@@ -188,45 +195,57 @@ class ResultCache(Generic[Value]):
             return len(self._acked)
         return sum(number for at, number in self._numbers.items() if at < position)
 
-    def append(self, added: CachedResult[Value], waiting: int) -> None:
-        """Put an object at the head, for which so many wait."""
-        if not self.objects:
-            self.waiting = waiting
-        self.objects.append(added)
+    def append(self, added: CachedResult[Value]) -> None:
+        """Put an object at the head."""
+        if self.tail is None:
+            self.tail = added
+            self.waiting = added.waiting
+        self.objects[added.position] = added
 
     def pop_tail(self) -> CachedResult[Value]:
         """Take the oldest object out."""
-        gone = self.objects.popleft()
+        _, gone = self.objects.popitem(last=False)
         if not self.objects:
+            self.tail = None
             self.waiting = 0
             self.gaps.clear()
             return gone
-        following = self.objects[0].position
+        self.tail = self.objects[next(iter(self.objects))]
+        following = self.tail.position
         self.waiting += self._standing(gone.position, following)
         if self.gaps:
             del self.gaps[: bisect_right(self.gaps, following)]
         return gone
 
-    def pop(self, index: int) -> CachedResult[Value]:
-        """Take an object out that is not the oldest, and leaves a gap."""
-        gone = self.objects[index]
-        del self.objects[index]
-        insort(self.gaps, gone.position)
-        return gone
+    def pop(self, position: int) -> CachedResult[Value]:
+        """Take an object out; where it is not the oldest, it leaves a gap."""
+        if self.tail is None or position == self.tail.position:
+            return self.pop_tail()
+        insort(self.gaps, position)
+        return self.objects.pop(position)
 
     def each_waiting(self) -> Iterator[tuple[CachedResult[Value], int]]:
         """Every object from the tail to the head, and how many wait for it."""
-        waiting, before = self.waiting, None
-        for one in self.objects:
-            if before is not None:
-                waiting += self._standing(before, one.position)
+        standing = sorted(self._numbers.items(), reverse=True)
+        waiting = 0
+        for one in self.objects.values():
+            while standing and standing[-1][0] < one.position:
+                waiting += standing.pop()[1]
             yield one, waiting
-            before = one.position
 
-    def between(self, after: int, until: int) -> range:
-        """The indices of the objects with after < position <= until."""
-        first = bisect_right(self.objects, after, key=_position)
-        return range(first, bisect_right(self.objects, until, lo=first, key=_position))
+    def between(self, after: int, until: int) -> list[CachedResult[Value]]:
+        """The objects with after < position <= until, oldest first."""
+        if self.tail is None:
+            return []
+        first, last = max(after + 1, self.tail.position), min(until, self.newest)
+        if last - first < len(self.objects):
+            found = map(self.objects.get, range(first, last + 1))
+            return [one for one in found if one is not None]
+        return [one for one in self.objects.values() if first <= one.position <= last]
+
+    def expires_ms(self, one: CachedResult[Value], expiry: ExpiryOf) -> int:
+        """When an object expires; that may be in the past."""
+        return one.stamp_ms if expiry == "object" else one.inserted_ms + self.lifetime.ttl_ms
 
     def gaps_between(self, after: int, until: int) -> tuple[int, ...]:
         """The gaps with after < position <= until."""
@@ -234,21 +253,23 @@ class ResultCache(Generic[Value]):
 
     def missed_until(self, after: int, until: int) -> int:
         """Up to where the cache cannot serve after < position <= until, if it lacks only what is older."""
-        if not self.objects or self.objects[0].position > until:
+        if self.tail is None or self.tail.position > until:
             return until
-        return max(after, self.objects[0].position - 1)
+        return max(after, self.tail.position - 1)
 
     def _move(self, number: int, acked: int, upto: int) -> None:
         self._depart(number, acked)
         self._numbers[upto] = self._numbers.get(upto, 0) + number
         self._foremost = max(self._foremost, upto)
-        if self.objects and acked < self.objects[0].position <= upto:
+        if self.tail is not None and acked < self.tail.position <= upto:
             self.waiting -= number
 
     def _standing(self, position: int, following: int) -> int:
         """How many are at a position or beyond it, but before the following."""
         if following == position + 1:
             return self._numbers.get(position, 0)
+        if following - position < len(self._numbers):
+            return sum(self._numbers.get(at, 0) for at in range(position, following))
         return sum(number for at, number in self._numbers.items() if position <= at < following)
 
     def _depart(self, number: int, position: int) -> None:

@@ -19,15 +19,14 @@ True
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Callable
-from typing import Generic, Literal
+from typing import Generic, TypedDict
 
-from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail
+from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy
 from newsstand.caching.lifetimes import Lifetime, Lifetimes
 from newsstand.caching.result_cache import (
     CachedResult,
+    ExpiryOf,
     Hit,
     Reason,
     Removed,
@@ -36,11 +35,26 @@ from newsstand.caching.result_cache import (
     Subscriber,
     Value,
 )
-from newsstand.caching.tail_ranking import Key, TailRanking
+from newsstand.caching.tail_ranking import Key
+from newsstand.caching.victims import Victims
+from newsstand.caching.victims_objects import ScoredObjects
+from newsstand.caching.victims_tails import ExpiringTails, ScoredTails
 from newsstand.errors import BadOption
 
-ExpiryOf = Literal["cache", "object"]
-"""Whether an object expires by the present time to live of its cache, or by that of its insertion."""
+__all__ = ["ExpiryOf", "Options", "ResultCaches"]
+
+
+class Options(TypedDict, Generic[Key], total=False):
+    """What `ResultCaches` takes besides its policy and its budget."""
+
+    window_ms: int
+    windows: int
+    cap_ms: int
+    expiry: ExpiryOf
+    start_ms: int
+    grace_ms: int
+    on_removed: Callable[[Removed[Key]], None] | None
+    on_recompute: Callable[[int, float], None] | None
 
 
 class ResultCaches(Generic[Key, Value]):
@@ -80,11 +94,8 @@ class ResultCaches(Generic[Key, Value]):
         """Number of cached objects."""
         self._caches: dict[Key, ResultCache[Value]] = {}
         self._lifetimes = Lifetimes(window_ms, windows, cap_ms, start_ms)
-        self._ranking = TailRanking[Key]()
-        self._unranked: set[Key] = set()
         self._grace_ms = grace_ms
-        self._in_grace: deque[tuple[int, Key]] = deque()
-        """When grace ends, and in which cache, in the order of time."""
+        self._victims = self._victims_anew(start_ms)
         self._on_removed = on_removed
         self._on_recompute = on_recompute
 
@@ -95,16 +106,19 @@ class ResultCaches(Generic[Key, Value]):
             found = self._caches[cache] = ResultCache(Lifetime(self.ttl(cache)))
         if found.acked(subscriber) is not None:
             return False
-        found.attach(subscriber, found.newest if acked is None else acked)
-        self._rescore(cache)
+        beyond = found.newest if acked is None else acked
+        found.attach(subscriber, beyond)
+        self._victims.waited(cache, beyond, None, 1)
         return True
 
     def detach(self, cache: Key, subscriber: Subscriber, now: int) -> bool:
         """Let a subscriber go; what nobody else waits for is abandoned. False if it was not attached."""
         found = self._caches.get(cache)
-        if found is None or found.acked(subscriber) is None:
+        acked = None if found is None else found.acked(subscriber)
+        if found is None or acked is None:
             return False
         found.detach(subscriber)
+        self._victims.waited(cache, acked, None, -1)
         self._sweep(cache, found, now, "abandoned")
         if not (self.policy.keeps or found.subscribers):
             del self._caches[cache]
@@ -126,34 +140,26 @@ class ResultCaches(Generic[Key, Value]):
         waiting = found.waiting_for(position)
         if not self.policy.keeps or waiting == 0:
             return False
-        was_empty = not found.objects
-        found.append(CachedResult(position, size, value, now, now + found.lifetime.ttl_ms), waiting)
+        added = CachedResult(position, size, value, now, now + found.lifetime.ttl_ms, waiting)
+        found.append(added)
         found.lifetime.growth += size
         found.accessed_ms = now
         self.bytes += size
         self.objects += 1
-        if self._grace_ms and self.policy.anywhere:
-            self._in_grace.append((now + self._grace_ms, cache))
-        if was_empty:
-            self._tail_changed(cache, found, now)
-        else:
-            self._rescore(cache)
+        self._victims.put(cache, added, now)
         return True
 
     def make_room(self, now: int) -> None:
-        """Drop tails by the policy's scores while the caches exceed the budget; `nc` and `ttl` drop none."""
-        if self.policy.score is None and not self.policy.bounded:
+        """Drop objects by the policy's scores while the caches exceed the budget; `nc` and `ttl` drop none."""
+        if not self.policy.evicts:
             return
-        while self._in_grace and self._in_grace[0][0] <= now:
-            self._unranked.add(self._in_grace.popleft()[1])
         while self.bytes > self.budget:
-            self._rank(now)
-            lowest = self._ranking.lowest()
+            lowest = self._victims.lowest(now)
             assert lowest is not None
-            _, cache = lowest
+            cache, position = lowest
             found = self._caches[cache]
-            self._remove(cache, found, now, "dropped", found.victim if self.policy.anywhere else 0)
-            self._tail_changed(cache, found, now)
+            self._remove(cache, found, now, "dropped", position)
+            self._victims.tail_changed(cache, now)
 
     def get(self, cache: Key, after: int, until: int) -> list[Hit[Value]]:
         """The cached objects with after < position <= until, oldest first.
@@ -163,8 +169,7 @@ class ResultCaches(Generic[Key, Value]):
         found = self._caches.get(cache)
         if found is None:
             return []
-        hits = (found.objects[index] for index in found.between(after, until))
-        return [Hit(hit.position, hit.size, hit.value) for hit in hits]
+        return [Hit(hit.position, hit.size, hit.value) for hit in found.between(after, until)]
 
     def gaps(self, cache: Key, after: int, until: int) -> tuple[int, ...]:
         """What left while older objects stayed, with after < position <= until."""
@@ -174,28 +179,32 @@ class ResultCaches(Generic[Key, Value]):
     def held(self, cache: Key) -> tuple[int, int] | None:
         """The positions of tail and head; None if the cache is empty."""
         found = self._caches.get(cache)
-        if found is None or not found.objects:
+        if found is None or found.tail is None:
             return None
-        return found.objects[0].position, found.objects[-1].position
+        return found.tail.position, next(reversed(found.objects))
 
     def touch(self, cache: Key, now: int) -> None:
         """Note an access: something pending was retrieved, from the cache or past it."""
         found = self._caches.get(cache)
         if found is not None:
             found.accessed_ms = now
-            self._rescore(cache)
+            self._victims.accessed(cache)
 
     def acknowledge(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> None:
         """Note that a subscriber has everything up to a position; what everybody has is consumed and leaves."""
         found = self._caches.get(cache)
-        if found is not None and found.acknowledge(subscriber, upto):
+        if found is None:
+            return
+        acked = found.acked(subscriber)
+        if acked is not None and found.acknowledge(subscriber, upto):
+            self._victims.waited(cache, acked, upto, -1)
             self._sweep(cache, found, now, "consumed")
 
     def join_crowd(self, cache: Key, subscriber: Subscriber, upto: int, now: int) -> Retrieval | None:
         """Let a subscriber retrieve up to where the crowd is, and then with it; None if it had everything."""
         found = self._caches[cache]
         after = found.join_crowd(subscriber, upto)
-        return None if after >= upto else self._retrieved(cache, found, after, upto, now)
+        return None if after >= upto else self._retrieved(cache, found, after, upto, 1, now)
 
     def leave_crowd(self, cache: Key, subscriber: Subscriber) -> None:
         """Let a subscriber acknowledge by itself again."""
@@ -208,7 +217,7 @@ class ResultCaches(Generic[Key, Value]):
         if found.crowd == 0 or after >= upto:
             return None
         found.acknowledge_crowd(upto)
-        return found.crowd, self._retrieved(cache, found, after, upto, now)
+        return found.crowd, self._retrieved(cache, found, after, upto, found.crowd, now)
 
     def acked(self, cache: Key, subscriber: Subscriber) -> int | None:
         """The position that a subscriber acknowledged last, -1 for none; None if it is not attached."""
@@ -235,9 +244,8 @@ class ResultCaches(Generic[Key, Value]):
         """When `advance` has something to do, if nothing else happens before; None for never."""
         if not self.policy.keeps:
             return None
-        lowest = self._ranking.lowest() if self.policy.expires else None
-        closing = self._lifetimes.next_ms
-        return closing if lowest is None else min(closing, int(lowest[0]))
+        expiring, closing = self._victims.next_expiry(), self._lifetimes.next_ms
+        return closing if expiring is None else min(closing, expiring[0])
 
     def advance(self, now: int) -> None:
         """Let tails expire and windows close, in the order of time, up to and including now."""
@@ -258,7 +266,7 @@ class ResultCaches(Generic[Key, Value]):
             self._empty(now)
         elif not kept:
             self._estimate_afresh(now)
-        self._rank_anew(now)
+        self._victims = self._victims_anew(now)
         self._expire(now)
         self.make_room(now)
 
@@ -267,125 +275,72 @@ class ResultCaches(Generic[Key, Value]):
         self.budget = _budget(budget)
         self.make_room(now)
 
-    def _retrieved(self, key: Key, cache: ResultCache[Value], after: int, upto: int, now: int) -> Retrieval:
-        """What there was to retrieve; then that counts as an access, and what everybody has leaves."""
+    def _victims_anew(self, now: int) -> Victims[Key, Value]:
+        policy, caches = self.policy, self._caches
+        if policy.expires:
+            return ExpiringTails(caches, self.expiry, now)
+        if policy.score is None:
+            return Victims(caches)
+        if policy.anywhere:
+            return ScoredObjects(caches, policy.score, self._grace_ms, now)
+        return ScoredTails(caches, policy.score, self.expiry)
+
+    def _retrieved(
+        self, key: Key, cache: ResultCache[Value], after: int, upto: int, number: int, now: int
+    ) -> Retrieval:
+        """What there was to retrieve for so many; then that counts as an access, and what everybody has leaves."""
         cache.accessed_ms = now
-        if not cache.objects:
+        if cache.tail is None:
             return Retrieval(after, upto, upto)
         missed_until = cache.missed_until(after, upto)
         gaps = cache.gaps_between(missed_until, upto) if cache.gaps else ()
-        retrieved = Retrieval(after, missed_until, upto, gaps)
+        self._victims.waited(key, missed_until, upto, -number)
         if cache.waiting == 0:
             self._sweep(key, cache, now, "consumed")
-        else:
-            self._rescore(key)
-        return retrieved
+        return Retrieval(after, missed_until, upto, gaps)
 
     def _sweep(self, key: Key, cache: ResultCache[Value], now: int, reason: Reason) -> None:
         """Remove what nobody waits for."""
-        before = len(cache.objects)
-        while cache.objects and cache.waiting == 0:
-            self._remove(key, cache, now, reason)
-        if len(cache.objects) < before:
-            self._tail_changed(key, cache, now)
-        elif before:
-            self._rescore(key)
+        if cache.tail is None or cache.waiting:
+            return
+        while cache.tail is not None and cache.waiting == 0:
+            self._remove(key, cache, now, reason, cache.tail.position)
+        self._victims.tail_changed(key, now)
 
-    def _remove(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason, index: int = 0) -> None:
-        """Let an object go, the tail if nothing else is said."""
-        gone = cache.pop(index) if index else cache.pop_tail()
+    def _remove(self, key: Key, cache: ResultCache[Value], at_ms: int, reason: Reason, position: int) -> None:
+        """Let an object go."""
+        gone = cache.pop(position)
+        self._victims.left(key, position)
         self.bytes -= gone.size
         self.objects -= 1
         if reason != "dropped":
             cache.lifetime.growth -= gone.size
         if self._on_removed is not None:
-            self._on_removed(Removed(key, gone.position, gone.size, gone.inserted_ms, at_ms, reason))
-
-    def _tail_changed(self, key: Key, cache: ResultCache[Value], now: int) -> None:
-        """Tails that expire are ranked at once: one whose time is past leaves now. Scores can wait."""
-        if not self.policy.expires:
-            self._rescore(key)
-        elif cache.objects:
-            self._ranking.set(key, max(now, self._expires_ms(cache)))
-        else:
-            self._ranking.discard(key)
-
-    def _rescore(self, key: Key) -> None:
-        """Remember to score the tail anew when there is a victim to choose."""
-        if self.policy.score is not None:
-            self._unranked.add(key)
-
-    def _rank(self, now: int) -> None:
-        """Score all tails that may have another score than before."""
-        score = self.policy.score
-        if score is None:
-            return
-        for key in self._unranked:
-            cache = self._caches.get(key)
-            if cache is None or not cache.objects:
-                self._ranking.discard(key)
-                continue
-            if not self.policy.anywhere:
-                self._ranking.set(key, score(self._seen(cache, cache.objects[0], cache.waiting)))
-                continue
-            spared_ms = now - self._grace_ms
-            scores = [
-                score(self._seen(cache, one, waiting)) if one.inserted_ms <= spared_ms else math.inf
-                for one, waiting in cache.each_waiting()
-            ]
-            lowest = min(scores)
-            cache.victim = scores.index(lowest)
-            self._ranking.set(key, lowest)
-        self._unranked.clear()
-
-    def _seen(self, cache: ResultCache[Value], one: CachedResult[Value], waiting: int) -> Tail:
-        expires_ms = one.stamp_ms if self.expiry == "object" else one.inserted_ms + cache.lifetime.ttl_ms
-        return Tail(one.size, waiting, one.inserted_ms, cache.accessed_ms, expires_ms)
-
-    def _rank_anew(self, now: int) -> None:
-        self._ranking.clear()
-        self._unranked.clear()
-        for key, cache in self._caches.items():
-            if cache.objects:
-                self._tail_changed(key, cache, now)
-        self._grace_anew(now)
-
-    def _grace_anew(self, now: int) -> None:
-        """Find what is in grace, whatever the policy was when it was put."""
-        self._in_grace.clear()
-        if self._grace_ms and self.policy.anywhere:
-            ends = (
-                (one.inserted_ms + self._grace_ms, key)
-                for key, cache in self._caches.items()
-                for one in cache.objects
-            )
-            self._in_grace.extend(sorted(end for end in ends if end[0] > now))
-
-    def _expires_ms(self, cache: ResultCache[Value]) -> int:
-        tail = cache.objects[0]
-        return tail.stamp_ms if self.expiry == "object" else tail.inserted_ms + cache.lifetime.ttl_ms
+            self._on_removed(Removed(key, position, gone.size, gone.inserted_ms, at_ms, reason))
 
     def _expire(self, now: int) -> None:
-        if not self.policy.expires:
-            return
-        while (lowest := self._ranking.lowest()) is not None and lowest[0] <= now:
-            at_ms, key = int(lowest[0]), lowest[1]
-            self._remove(key, self._caches[key], at_ms, "dropped")
-            self._tail_changed(key, self._caches[key], at_ms)
+        while (expiring := self._victims.next_expiry()) is not None and expiring[0] <= now:
+            at_ms, key = expiring
+            cache = self._caches[key]
+            assert cache.tail is not None
+            self._remove(key, cache, at_ms, "dropped", cache.tail.position)
+            self._victims.tail_changed(key, at_ms)
 
     def _recompute(self, now: int) -> None:
         lifetimes = [cache.lifetime for cache in self._caches.values()]
         expected = self._lifetimes.close(lifetimes, self.budget, averages=self.policy.averages)
-        self._caches = {key: cache for key, cache in self._caches.items() if not cache.lifetime.is_blank}
-        self._rank_anew(now)
+        for key in [key for key, cache in self._caches.items() if cache.lifetime.is_blank]:
+            del self._caches[key]
+        self._victims.renew(now)
         if self._on_recompute is not None:
             self._on_recompute(now, expected)
 
     def _empty(self, now: int) -> None:
         for key, cache in self._caches.items():
-            while cache.objects:
-                self._remove(key, cache, now, "dropped")
-        self._caches = {key: cache for key, cache in self._caches.items() if cache.subscribers}
+            while cache.tail is not None:
+                self._remove(key, cache, now, "dropped", cache.tail.position)
+        for key in [key for key, cache in self._caches.items() if not cache.subscribers]:
+            del self._caches[key]
 
     def _estimate_afresh(self, now: int) -> None:
         self._lifetimes.restart(now)

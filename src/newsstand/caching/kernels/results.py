@@ -69,8 +69,11 @@ def _scored(function: TailScore) -> Replay:
                             waiting += cache.online
                         size = state.size_of(broker, position)
                         inserted_ms = broker.positions[position].inserted_ms
-                        expires_ms = state.expires_ms(broker, rules, cache, position)
-                        value = float(score(Tail(size, waiting, inserted_ms, cache.accessed_ms, expires_ms)))
+                        accessed_ms = expires_ms = inserted_ms
+                        if not rules.anywhere:
+                            accessed_ms = cache.accessed_ms
+                            expires_ms = state.expires_ms(broker, rules, cache, position)
+                        value = float(score(Tail(size, waiting, inserted_ms, accessed_ms, expires_ms)))
                         if math.isnan(value):
                             raise ValueError("the score is NaN")
                         if value < lowest:
