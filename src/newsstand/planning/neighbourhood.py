@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
-from newsstand.planning.problem import LARGEST, Ints, Plan, Problem
+from newsstand.planning.problem import LARGEST, Hops, Ints, Plan, Problem
 from newsstand.planning.room import storages_allowed
 
 Bools = npt.NDArray[np.bool_]
@@ -48,24 +49,40 @@ class Deltas(NamedTuple):
     leave: Ints
 
 
-def deltas(demand: Ints, hops: Ints, keepers: Ints) -> Deltas:
+def deltas(demand: Ints, hops: Hops, keepers: Ints) -> Deltas:
     """Of one topic that somebody keeps."""
-    clients = np.flatnonzero(demand)
-    asked, away = demand[clients], hops[clients]
-    to_keepers = away[:, keepers]
-    nearest = to_keepers.argmin(axis=1)
-    near = to_keepers.min(axis=1)
-    to_keepers[np.arange(len(clients)), nearest] = len(hops)
-    second = to_keepers.min(axis=1)
-    join = -(asked @ np.maximum(0, near[:, None] - away))
-    lost = asked[:, None] * (np.minimum(second[:, None], np.maximum(away, near[:, None])) - near[:, None])
-    swap = np.tile(join, (len(keepers), 1))
+    join = np.zeros(len(hops), np.int64)
+    swap = np.zeros((len(keepers), len(hops)), np.int64)
     leave = np.zeros(len(keepers), np.int64)
-    for slot in range(len(keepers)):
-        of_slot = nearest == slot
-        swap[slot] += lost[of_slot].sum(axis=0)
-        leave[slot] = asked[of_slot] @ (second - near)[of_slot]
+    _add_clients(demand, hops, keepers, swap, join, leave)
+    swap += join
     return Deltas(keepers, swap, join, leave)
+
+
+@njit(cache=True, nogil=True)
+def _add_clients(demand: Ints, hops: Hops, keepers: Ints, swap: Ints, join: Ints, leave: Ints) -> None:
+    """To `swap` add only what differs from `join`: clients whose nearest keeper leaves and none as near joins."""
+    nodes = len(demand)
+    for client in range(nodes):
+        asked = demand[client]
+        if asked == 0:
+            continue
+        away = hops[client]
+        nearest, near, second = 0, nodes, nodes
+        for slot in range(len(keepers)):
+            hop = int(away[keepers[slot]])
+            if hop < near:
+                nearest, near, second = slot, hop, near
+            elif hop < second:
+                second = hop
+        leave[nearest] += asked * (second - near)
+        lost = swap[nearest]
+        for node in range(nodes):
+            hop = int(away[node])
+            if hop < near:
+                join[node] -= asked * (near - hop)
+            else:
+                lost[node] += asked * (min(second, hop) - near)
 
 
 class Neighbourhood:
@@ -73,7 +90,6 @@ class Neighbourhood:
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
         self.problem = problem
-        self.hops: Ints = problem.hops.astype(np.int64)
         self.capacity = np.array(problem.capacity)
         self.storages = storages_allowed(problem)
         self.keeps = np.zeros(problem.demand.shape, np.bool_)
@@ -108,7 +124,7 @@ class Neighbourhood:
     def _evaluate(self, topic: int) -> None:
         keepers = np.flatnonzero(self.keeps[topic])
         if len(keepers):
-            self.deltas[topic] = deltas(self.problem.demand[topic], self.hops, keepers)
+            self.deltas[topic] = deltas(self.problem.demand[topic], self.problem.hops, keepers)
 
     def _may_open(self) -> bool:
         return int((self.load > 0).sum()) < self.storages
@@ -140,14 +156,15 @@ class Neighbourhood:
                 yield Move(int(rise[at]), (Change(one, leaves, joins), Change(other, joins, leaves)))
 
     def _relocations(self) -> Iterator[Move]:
-        rise = np.zeros_like(self.hops)
+        storages = np.flatnonzero(self.load)
+        rise = np.zeros((len(storages), len(self.load)), np.int64)
         for of in self.deltas.values():
-            rise[of.keepers] += of.swap
-        allowed = (self.load > 0)[:, None] & (self.load == 0) & (self.capacity >= self.load[:, None])
-        at = _lowest(rise, allowed)
+            rise[np.searchsorted(storages, of.keepers)] += of.swap
+        at = _lowest(rise, (self.load == 0) & (self.capacity >= self.load[storages, None]))
         if at is not None:
-            topics = np.flatnonzero(self.keeps[:, at[0]])
-            yield Move(int(rise[at]), tuple(Change(int(topic), at[0], at[1]) for topic in topics))
+            old = int(storages[at[0]])
+            topics = np.flatnonzero(self.keeps[:, old])
+            yield Move(int(rise[at]), tuple(Change(int(topic), old, at[1]) for topic in topics))
 
     def _additions(self) -> Iterator[Move]:
         for topic, of in self._may_grow():
