@@ -18,6 +18,7 @@ from newsstand.cli import (
     compare,
     coordinator,
     demo,
+    plan,
     publish,
     replay,
     reproduce,
@@ -39,6 +40,7 @@ app.add_typer(workload.app, name="workload")
 app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("replay")(replay.replay)
+app.command("plan")(plan.plan)
 app.command("policies")(simulate.policies)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)

@@ -1,10 +1,10 @@
 """Greedy picks for every assumed server, compiled (Sourlas et al. 2011, sections 5.1 and 5.2).
 
 A pick's gain is the traffic that it spares: over all nodes nearer to it than to the server and the picks so far,
-its cell, demand times hops saved. Gains only shrink while picks are added, so a gain given fewer picks is a bound:
-the node with the largest bound is evaluated until it keeps its place (Minoux's lazy greedy). For each node there is
-a bound for the server and for each pick, as if that were alone, known from first picks for other servers. Everything
-is counted in whole numbers, so that ties are ties.
+its cell, demand times hops saved. Gains only shrink while picks are added, so a gain given fewer picks is a
+bound: the node with the largest bound is evaluated until it keeps its place (Minoux's lazy greedy). For each node
+there is a bound for the server and for each pick, as if that were alone, known from first picks for other
+servers. Everything is counted in whole numbers, so that ties are ties.
 
 A cell is connected, as all nodes on a shortest way from the pick to one of its nodes are in it, too. So a gain is
 evaluated by walking the links from a node, as far as its cell goes. Of the first pick, on a tree, all gains are

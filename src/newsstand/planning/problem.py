@@ -99,7 +99,7 @@ def whole(demand: Sequence[Sequence[float]], diameter: int) -> tuple[Ints, Fract
     if total <= 0:
         raise BadOption("nobody requests anything: all demands are 0")
     denominator = math.lcm(*(one.denominator for row in exact for one in row))
-    scale = Fraction(denominator)
+    scale = Fraction(denominator, math.gcd(*(int(one * denominator) for row in exact for one in row)))
     if total * scale * max(1, diameter) >= LARGEST:
         scale = LARGEST / (2 * total * max(1, diameter))
         scale = Fraction(int(scale)) if scale >= 1 else scale

@@ -1,7 +1,7 @@
 """Assigning topics anew when demand has changed, while storages stay (Sourlas et al. 2011, section 6.2).
 
-Storages are rarely moved; topics are, if it pays. So an answer tells what the old assignment costs now, what a new one
-would, what has to be moved for it, and what planning from scratch would gain on top.
+Storages are rarely moved; topics are, if it pays. So an answer tells what the old assignment costs now, what a
+new one would, what has to be moved for it, and what planning from scratch would gain on top.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class Reassignment:
     moved_demand: float
     """The share of requests that is for replicas copied, if those of a topic are asked alike."""
 
+    new_topics: tuple[str, ...]
+    """Topics that were kept nowhere, so that `before` leaves their requests out."""
+
     @property
     def copies(self) -> int:
         return sum(len(one.added) for one in self.moved.values())
@@ -57,7 +60,9 @@ class Reassignment:
         return self.gain / self.copies if self.copies else 0.0
 
     def worth_it(self, least_gain: float = LEAST_GAIN, least_gain_per_copy: float = 0.0) -> bool:
-        """Whether to move topics: the gain is large enough, also for each replica that is copied."""
+        """Whether to move topics: the gain is large enough, also for each replica, or a topic was kept nowhere."""
+        if self.new_topics:
+            return True
         return self.copies > 0 and self.gain >= least_gain and self.gain_per_copy >= least_gain_per_copy
 
 
@@ -69,6 +74,12 @@ def read_plan(path: Path, problem: Problem) -> Plan:
             raise BadNetwork(f"{path}: field '{name}' is missing")
     nodes = problem.topology.nodes
     storages = _nodes(Field(f"{path}: storages", found["storages"]), nodes)
+    useful = sum(1 for node in storages if problem.capacity[node - 1])
+    for name, limits in zip(problem.topics, problem.replication, strict=True):
+        if limits.least > useful:
+            raise BadNetwork(
+                f"{path}: storages: {useful} can keep something, and '{name}' is to be kept {limits.least} times"
+            )
     members = Field(f"{path}: assignment", found["assignment"]).members()
     for name in members:
         if name not in problem.topics:
@@ -90,28 +101,23 @@ def _nodes(field: Field, nodes: int) -> tuple[int, ...]:
 
 def kept_to(problem: Problem, storages: tuple[int, ...]) -> Problem:
     """The problem if only these nodes can be storages."""
-    if not storages:
-        raise BadNetwork("storages is empty: there is nothing to assign topics to")
-    useful = sum(1 for node in storages if problem.capacity[node - 1])
-    for name, limits in zip(problem.topics, problem.replication, strict=True):
-        if limits.least > useful:
-            raise BadNetwork(f"replication of '{name}' is {limits.least}, and the plan has {useful} storages")
     chosen = set(storages)
     capacity = tuple(room if node in chosen else 0 for node, room in enumerate(problem.capacity, 1))
-    return replace(problem, capacity=capacity, storages=useful)
+    return replace(problem, capacity=capacity, storages=sum(map(bool, capacity)))
 
 
 def compare(problem: Problem, old: Plan, new: Plan, scratch: Plan) -> Reassignment:
     """What a new assignment to the same storages changes."""
     moved = moves(old.assignment, new.assignment)
     return Reassignment(
-        replace(new, storages=old.storages),
+        new,
         before=evaluate(problem, old),
         after=evaluate(problem, new),
         replanned=evaluate(problem, scratch),
         replanned_storages=scratch.storages,
         moved=moved,
         moved_demand=_moved_demand(problem, new, moved),
+        new_topics=tuple(name for name in problem.topics if new.assignment[name] and not old.assignment[name]),
     )
 
 

@@ -1,0 +1,142 @@
+"""`newsstand plan`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.plan_report import answer_of, reassignment_of, show, show_reassignment
+from newsstand.cli.progress import each, progress
+from newsstand.errors import BadOption
+
+if TYPE_CHECKING:
+    from newsstand.planning.problem import Ints, Problem
+
+
+def plan(
+    network: Annotated[Path, typer.Argument(help="A network file: nodes, edges, topics, and what storages hold.")],
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="srl, wrr, random, greedy (no limits on storages), swap, relaxed or exact.",
+        ),
+    ] = "wrr",
+    seed: Annotated[int, typer.Option(metavar="N", help="For random: another seed, another plan.")] = 0,
+    storages: Annotated[
+        int | None, typer.Option(metavar="M", help="How many storages, instead of what the file says.")
+    ] = None,
+    replication: Annotated[
+        str | None,
+        typer.Option(metavar="K|MIN,MAX", help="How often each topic is kept, instead of what the file says."),
+    ] = None,
+    storage_capacity: Annotated[
+        int | None,
+        typer.Option(metavar="SC", help="How many topics a storage keeps, instead of what the file says."),
+    ] = None,
+    time_limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="For relaxed and exact: when to stop.", min=0)
+    ] = 300.0,
+    old: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PLAN.json",
+            help="Keep the storages of an earlier answer, and assign topics anew (srl or wrr).",
+        ),
+    ] = None,
+    least_gain: Annotated[
+        float,
+        typer.Option(metavar="F", help="With --from: the share of traffic that is worth moving topics for."),
+    ] = 0.1,
+    least_gain_per_copy: Annotated[
+        float, typer.Option(metavar="F", help="With --from: the same, for each replica that is copied.")
+    ] = 0.0,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a small network (.svg, .png or .pdf).")
+    ] = None,
+    as_json: Json = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Choose which brokers of a network become storages, and which topics each keeps.
+
+    Example: newsstand plan examples/storage-network.json --method wrr --json
+    """
+    from newsstand.planning.methods import Asked, planned
+    from newsstand.planning.network_file import read_network
+    from newsstand.planning.reassign import compare, kept_to, read_plan
+
+    instead = _instead(storages=storages, replication=_limits(replication), storage_capacity=storage_capacity)
+    problem = read_network(network, instead)
+    if figure is not None:
+        from newsstand.lab.plan_figure import require_small
+
+        require_small(problem, figure)
+    require_known(method, reassigns=old is not None)
+    if seed < 0:
+        raise BadOption(f"--seed {seed}: must not be negative")
+    before = None if old is None else read_plan(old, problem)
+    possible = partial(_possible, master=master, conf=conf or [])
+    if before is None:
+        answer = planned(method, Asked(problem, possible(problem), seed, time_limit))
+        told = answer_of(problem, answer, method)
+    else:
+        kept = kept_to(problem, before.storages)
+        answer = planned(method, Asked(kept, possible(kept)))
+        scratch = planned(method, Asked(problem, possible(problem)))
+        result = compare(problem, before, answer.plan, scratch.plan)
+        told = answer_of(problem, answer, method)
+        advice = result.worth_it(least_gain, least_gain_per_copy)
+        told["reassignment"] = reassignment_of(result, worth_it=advice)
+    if figure is not None:
+        from newsstand.lab.plan_figure import draw_plan
+
+        draw_plan(problem, answer.plan, figure, title=f"{network.name}, {method}")
+    if as_json:
+        print(json.dumps(told))
+        return
+    show(told)
+    if before is not None:
+        show_reassignment(told)
+
+
+def require_known(method: str, *, reassigns: bool) -> None:
+    """Refuse a method that there is not, before anything is computed for it."""
+    from newsstand.planning.methods import METHODS
+
+    if method not in METHODS:
+        raise BadOption(f"--method {method}: there is no such method; there are {', '.join(METHODS)}")
+    if reassigns and method not in ("srl", "wrr"):
+        raise BadOption(f"--method {method}: with --from, topics are assigned by srl or wrr")
+
+
+def _instead(**options: object) -> dict[str, object]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _limits(text: str | None) -> int | list[int] | None:
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadOption(f"--replication {text}: not a whole number, nor two with a comma between them") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _possible(problem: Problem, master: str | None, conf: list[str]) -> Ints:
+    from newsstand.planning.greedy import possible_storages
+
+    if master or conf:
+        from newsstand.lab.plan_on_spark import possible_on_spark
+        from newsstand.spark import open_session
+
+        with open_session(master, conf, "newsstand plan", brief=True) as spark, progress(spark, "planning"):
+            return possible_on_spark(spark, problem)
+    return possible_storages(problem, lambda rows, total: each(rows, total, "planning"))
