@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,3 +16,17 @@ def spark() -> Iterator[SparkSession]:
     session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def lent(spark: SparkSession) -> Callable[[], AbstractContextManager[None]]:
+    """Commands given in this process get a session of their own beside `spark`, and leave Spark running."""
+
+    @contextmanager
+    def lend() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SparkSession, "stop", lambda _: None)
+            patch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+            yield
+
+    return lend

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -106,17 +107,13 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> Told:
-    """What each command prints, all of them run in one process."""
-    outcomes = folder / "outcomes.json"
-    subprocess.run(
-        [sys.executable, Path(__file__).parent / "batch.py", outcomes],
-        input=json.dumps([["channel", *words] for words in COMMANDS.values()]),
-        cwd=folder,
-        text=True,
-        check=True,
-    )
-    told = dict(zip(COMMANDS, json.loads(outcomes.read_text()), strict=True))
+def told(folder: Path, lent: Callable[[], AbstractContextManager[None]]) -> Told:
+    """What each command prints."""
+    told: Told = {}
+    for name, words in COMMANDS.items():
+        with lent(), chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+            code = run(["channel", *words])
+        told[name] = {"code": code, "out": out.getvalue(), "err": err.getvalue()}
     assert {name: one["code"] for name, one in told.items() if one["code"]} == {}, told
     return told
 
