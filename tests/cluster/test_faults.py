@@ -139,6 +139,7 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing(app: Path, tmp_p
         assert cluster.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path) -> None:
     (app / "newsstand.toml").write_text(APP + BROKEN)
     with receiving() as receiver, running(app, tmp_path / "data") as cluster:

@@ -104,6 +104,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_this_process_comes_to_the_counts_of_the_vector(here: Here) -> None:
     expected = {run["policy"]: run for run in tables.expected(VECTOR) if run["capacity"] == 0.1}
     for answer in here.answers[:-1]:
