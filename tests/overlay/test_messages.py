@@ -1,0 +1,92 @@
+"""Messages on the wire: the same objects come out, and nothing else is let in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from newsstand.errors import BadMessage
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import (
+    Advertise,
+    Message,
+    Publication,
+    Publish,
+    Request,
+    Response,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    decode,
+    encode,
+)
+
+STORM = Publication("b1", 7, "storms", {"severity": 4, "x": 0.5, "dry": False, "area": "NW"}, b"\0\xff", -5)
+SEVERE = Filter.parse("severity>=3 and (area='NW' or topic prefix 's')")
+
+MESSAGES: list[Message] = [
+    Subscribe(SEVERE),
+    Unsubscribe(SEVERE),
+    Publish(STORM, 3),
+    Advertise(("storms", "fires"), ("b1", "b2")),
+    Advertise(("storms",), (1, 2)),
+    Unadvertise(("storms",)),
+    Request(9, SEVERE, ("storms",), ("b1",)),
+    Request(9, SEVERE, ("storms",), ("b1",), (5, "b1", 7), 10),
+    Response(9, ("storms",), ("b1",), "more", (STORM, STORM), 2),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_out_as_it_went_in(message: Message) -> None:
+    assert decode(encode(message)) == message
+    assert type(decode(encode(message))) is type(message)
+
+
+def test_messages_are_small() -> None:
+    assert len(encode(Subscribe(Filter.of_topic("storms")))) == 28
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (["subscribe", "topic ="], "filter, column 8: expected a value"),
+        (["subscribe", 3], "Filter is not part of a message"),
+        (["shout", 3], "Invalid value 'shout'"),
+        ({"type": "subscribe"}, "Expected `array`, got `object`"),
+        (["publish", ["b1", 7, ""]], "Expected `str` of length >= 1"),
+        (["publish", ["b1", -7, "storms"]], "Expected `int` >= 0"),
+        (["publish", ["b1", 7, "storms", {"topic": "x"}]], "'topic' cannot be the name of an attribute"),
+        (["publish", ["b1", 7, "storms", {"x": float("nan")}]], "attribute x: nan is not a text, a number"),
+        (["publish", ["b1", 7, "storms", {"x": [1]}]], "Expected `bool | int | float | str`, got `array`"),
+        (["advertise", [], ["b1"]], "Expected `array` of length >= 1"),
+        (["advertise", ["storms"], ["b"] * 65], "Expected `array` of length <= 64"),
+        (["response", 1, ["storms"], [], "gone"], "Invalid enum value 'gone'"),
+        (["request", 1], "Expected `array` of at least length 5, got 2"),
+    ],
+)
+def test_what_is_no_message_is_refused_in_one_line(sent: object, told: str) -> None:
+    with pytest.raises(BadMessage) as refused:
+        decode(msgspec.msgpack.encode(sent))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
+    try:
+        decode(data)
+    except BadMessage:
+        return
+
+
+@given(st.sampled_from(MESSAGES), st.integers(0, 200), st.integers(0, 255))
+def test_a_message_with_a_wrong_byte_is_a_message_or_refused(message: Message, place: int, byte: int) -> None:
+    data = bytearray(encode(message))
+    data[place % len(data)] = byte
+    try:
+        assert encode(decode(bytes(data)))
+    except BadMessage:
+        return

@@ -1,0 +1,59 @@
+"""What every storage does."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Publication
+from newsstand.overlay.storage import MemoryStorage
+
+EVERYTHING = Filter.parse("true")
+PUBLICATIONS = st.lists(
+    st.builds(
+        Publication,
+        st.integers(1, 3),
+        st.integers(1, 5),
+        st.sampled_from(["fires", "storms"]),
+        st.fixed_dictionaries({"severity": st.integers(1, 4)}),
+        at_ms=st.integers(0, 9),
+    ),
+    unique_by=lambda one: one.id,
+)
+
+
+@given(PUBLICATIONS, st.randoms(use_true_random=False))
+def test_what_is_kept_is_in_order_and_kept_once(publications, random) -> None:
+    storage = MemoryStorage()
+    for publication in random.sample(publications, len(publications)):
+        assert storage.keep(publication)
+        assert not storage.keep(publication)
+    severe = Filter.parse("severity > 2")
+    expected = sorted((one for one in publications if severe.matches(one)), key=lambda one: one.position)
+    assert storage.matching(severe, ("fires", "storms")) == expected
+    assert storage.matching(severe, ("fires",)) == [one for one in expected if one.topic == "fires"]
+    assert len(storage) == len(publications)
+
+
+@given(PUBLICATIONS, st.integers(1, 4))
+def test_reading_on_from_the_last_position_reads_everything_once(publications, limit) -> None:
+    storage = MemoryStorage()
+    for publication in publications:
+        storage.keep(publication)
+    read: list[Publication] = []
+    while some := storage.matching(EVERYTHING, ("fires", "storms"), read[-1].position if read else None, limit):
+        assert len(some) <= limit
+        read += some
+    assert read == sorted(publications, key=lambda one: one.position)
+
+
+def test_when_room_is_short_the_oldest_of_a_topic_leaves() -> None:
+    storage = MemoryStorage(most=2)
+    storms = [Publication(1, number, "storms", at_ms=number) for number in range(1, 5)]
+    assert [storage.keep(storm) for storm in (storms[1], storms[3], storms[2], storms[0])] == [True] * 3 + [False]
+    assert storage.keep(Publication(1, 9, "fires"))
+    assert storage.matching(EVERYTHING, ("storms",)) == storms[2:]
+    storage.forget("storms")
+    assert len(storage) == 1
+    assert not MemoryStorage(most=0).keep(storms[0])

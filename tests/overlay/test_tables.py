@@ -1,0 +1,187 @@
+"""The two tables, step by step."""
+
+from __future__ import annotations
+
+from newsstand.overlay.advertisement_table import AdvertisementTable, Nearest
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import (
+    MOST_HOPS,
+    MOST_TOPICS,
+    Advertise,
+    Publication,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from newsstand.overlay.subscription_table import SubscriptionTable
+
+STORMS = Filter.parse("topic = 'storms'")
+SEVERE = Filter.parse("topic = 'storms' and severity >= 3")
+SEVERE_TOO = Filter.parse("severity >= 3 and topic = 'storms'")
+FIRES = Filter.parse("topic = 'fires'")
+
+
+def linked(*neighbours: str, covering: bool = True) -> SubscriptionTable:
+    table = SubscriptionTable(covering)
+    for neighbour in neighbours:
+        assert table.link_up(neighbour, tree=True) == []
+    return table
+
+
+def test_a_subscription_goes_to_all_neighbours_but_the_one_that_sent_it() -> None:
+    table = linked("b", "c")
+    assert table.add("ann", STORMS) == [("b", Subscribe(STORMS)), ("c", Subscribe(STORMS))]
+    assert table.hear("b", FIRES) == [("c", Subscribe(FIRES))]
+    assert table.heard() == {"b": {FIRES}, "c": frozenset()}
+
+
+def test_a_second_subscriber_is_not_told_again_and_the_last_one_ends_it() -> None:
+    table = linked("b")
+    table.add("ann", STORMS)
+    assert table.add("bob", STORMS) == []
+    assert table.remove("ann", STORMS) == []
+    assert table.remove("bob", STORMS) == [("b", Unsubscribe(STORMS))]
+    assert table.remove("bob", STORMS) == []
+
+
+def test_who_has_sent_a_filter_is_told_it_when_another_wants_it_too() -> None:
+    table = linked("b", "c")
+    table.hear("b", STORMS)
+    assert table.add("ann", STORMS) == [("b", Subscribe(STORMS))]
+    assert table.unhear("b", STORMS) == []
+    assert table.remove("ann", STORMS) == [("b", Unsubscribe(STORMS)), ("c", Unsubscribe(STORMS))]
+
+
+def test_a_covered_filter_is_told_when_what_covers_it_goes_and_before_that_is_told() -> None:
+    table = linked("b")
+    table.add("ann", STORMS)
+    assert table.add("bob", SEVERE) == []
+    assert table.remove("ann", STORMS) == [("b", Subscribe(SEVERE)), ("b", Unsubscribe(STORMS))]
+    assert table.add("ann", STORMS) == [("b", Subscribe(STORMS)), ("b", Unsubscribe(SEVERE))]
+
+
+def test_of_equal_filters_the_same_one_is_told_whichever_came_first() -> None:
+    first, second = linked("b"), linked("b")
+    for table, filters in ((first, (SEVERE, SEVERE_TOO)), (second, (SEVERE_TOO, SEVERE))):
+        for wanted in filters:
+            table.add("ann", wanted)
+    assert first.told() == second.told() == {"b": {SEVERE_TOO}}
+    first.remove("ann", SEVERE_TOO)
+    assert first.told() == {"b": {SEVERE}}
+
+
+def test_without_covering_everything_is_told() -> None:
+    table = linked("b", covering=False)
+    table.add("ann", STORMS)
+    assert table.add("bob", SEVERE) == [("b", Subscribe(SEVERE))]
+
+
+def test_a_link_outside_the_tree_is_noted_and_not_heeded() -> None:
+    table = linked("b")
+    table.add("ann", STORMS)
+    assert table.link_up("c", tree=False) == []
+    assert table.hear("c", FIRES) == []
+    fire = Publication("a", 1, "fires")
+    assert table.neighbours_of(fire, None) == []
+    assert table.set_tree("c", True) == [("b", Subscribe(FIRES)), ("c", Subscribe(STORMS))]
+    assert table.neighbours_of(fire, None) == ["c"]
+    assert table.neighbours_of(fire, "c") == []
+    assert table.set_tree("c", False) == [("c", Unsubscribe(STORMS)), ("b", Unsubscribe(FIRES))]
+
+
+def test_a_lost_link_takes_its_subscriptions_along() -> None:
+    table = linked("b", "c")
+    table.hear("b", STORMS)
+    assert table.link_down("b") == [("c", Unsubscribe(STORMS))]
+    assert table.heard() == {"c": frozenset()}
+
+
+def advertised(*neighbours: str) -> AdvertisementTable:
+    table = AdvertisementTable("a")
+    for neighbour in neighbours:
+        assert table.link_up(neighbour) == []
+    return table
+
+
+def test_the_three_rules_of_section_4_1() -> None:
+    table = advertised("b", "c", "d")
+    assert table.hear("b", ("storms",), ("b", "x", "s1")) == [
+        ("c", Advertise(("storms",), ("a", "b", "x", "s1"))),
+        ("d", Advertise(("storms",), ("a", "b", "x", "s1"))),
+    ]
+    assert table.nearest("storms") == Nearest(3, ("b",))
+
+    assert table.hear("c", ("storms",), ("c", "y", "s2")) == [], "equally near: kept, not forwarded"
+    assert table.nearest("storms") == Nearest(3, ("b", "c"))
+
+    nearer = table.hear("d", ("storms",), ("d", "s3"))
+    assert nearer == [
+        ("b", Advertise(("storms",), ("a", "d", "s3"))),
+        ("c", Advertise(("storms",), ("a", "d", "s3"))),
+        ("d", Unadvertise(("storms",))),
+    ], "nearer: replaces the others, is forwarded, and d need not know a way through itself"
+    assert table.nearest("storms") == Nearest(2, ("d",))
+
+    assert table.hear("b", ("storms",), ("b", "x", "s1")) == [], "farther: not forwarded, the table stays"
+    assert table.nearest("storms") == Nearest(2, ("d",))
+
+
+def test_when_the_nearest_goes_the_next_nearest_are_there() -> None:
+    table = advertised("b", "c", "d")
+    table.hear("b", ("storms",), ("b", "s1"))
+    table.hear("c", ("storms",), ("c", "s2"))
+    table.hear("d", ("storms",), ("d",))
+    assert table.nearest("storms") == Nearest(1, ("d",))
+    table.link_down("d")
+    assert table.nearest("storms") == Nearest(2, ("b", "c"))
+    table.unhear("b", ("storms",))
+    assert table.nearest("storms") == Nearest(2, ("c",))
+    assert table.unhear("c", ("storms",)) == [("b", Unadvertise(("storms",)))]
+    assert table.rows() == {}
+
+
+def test_a_storage_here_is_nearest_of_all() -> None:
+    table = advertised("b")
+    table.hear("b", ("storms",), ("b",))
+    assert table.store(["storms"]) == [("b", Advertise(("storms",), ("a",)))]
+    assert table.nearest("storms") == Nearest(0, ())
+    assert table.store([]) == [("b", Unadvertise(("storms",)))]
+    assert table.nearest("storms") == Nearest(1, ("b",))
+
+
+def test_a_way_through_itself_is_no_way() -> None:
+    table = advertised("b")
+    assert table.hear("b", ("storms",), ("b", "a", "s")) == []
+    assert table.nearest("storms") is None
+
+
+def test_a_way_through_a_neighbour_that_knows_better_is_outdated() -> None:
+    table = advertised("b", "c")
+    table.hear("b", ("storms",), ("b", "s"))
+    table.hear("c", ("storms",), ("c", "b", "s"))
+    assert table.unhear("b", ("storms",)) == [("c", Unadvertise(("storms",)))]
+    assert table.nearest("storms") is None
+
+
+def test_no_way_is_longer_than_a_message_may_tell() -> None:
+    table = advertised("b", "c")
+    path = ("b", *(f"n{number}" for number in range(MOST_HOPS - 1)))
+    assert table.hear("b", ("storms",), path) == []
+    assert table.nearest("storms") == Nearest(MOST_HOPS, ("b",))
+
+
+def test_topics_go_together_and_not_too_many() -> None:
+    table = advertised("b")
+    topics = [f"t{number}" for number in range(MOST_TOPICS + 1)]
+    told = [message for _, message in table.store(topics)]
+    assert [len(message.topics) for message in told] == [MOST_TOPICS, 1]
+    assert [topic for message in told for topic in message.topics] == topics
+
+
+def test_topics_that_a_filter_may_match() -> None:
+    table = advertised("b")
+    table.hear("b", ("storms", "fires", "floods"), ("b",))
+    assert table.topics_of(STORMS) == ["storms"]
+    assert table.topics_of(Filter.parse("topic prefix 'f'")) == ["fires", "floods"]
+    assert table.topics_of(Filter.parse("severity > 3")) == ["fires", "floods", "storms"]
+    assert table.topics_of(Filter.parse("topic = 'other'")) == []
