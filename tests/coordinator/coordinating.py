@@ -37,8 +37,13 @@ def broker(name: str, capacity: float = 100, lat: float | None = None, lon: floa
     return BrokerRecord(name, f"http://{name}:8790", Place(lat, lon, name), capacity)
 
 
-def report(connections: int = 0, adopted: list[str] | None = None, forgot: list[str] | None = None) -> Report:
-    return Report(connections, connections, adopted or [], forgot or [])
+def report(
+    connections: int = 0,
+    adopted: list[str] | None = None,
+    forgot: list[str] | None = None,
+    stored: list[str] | None = None,
+) -> Report:
+    return Report(connections, connections, adopted or [], forgot or [], stored or [])
 
 
 def live(coordinator: Coordinator, until: float, *alive: str, since: float = 0.0) -> float:

@@ -48,6 +48,8 @@ CALLS: list[tuple[str, str, object, set[str]]] = [
     ("DELETE", "/brokers/{}", None, {"broker", "admin"}),
     ("POST", "/subscribers", {"name": "new", "hash": "h", "broker": "north"}, {"broker"}),
     ("POST", "/subscribers/lookup", {"broker": "north", "names": ["new"], "take": False}, {"broker"}),
+    ("GET", "/overlay", None, {"broker", "admin"}),
+    ("PUT", "/overlay/storages", {"assignment": {"news": ["north"]}}, {"admin"}),
     ("GET", "/metrics", None, {"broker", "admin"}),
     ("GET", "/broker", None, {"nobody", "subscriber", "broker", "admin"}),
     ("GET", "/healthz", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
@@ -144,6 +146,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
     assert "ana@example" in registered.pop("homes")
     assert re.fullmatch("[0-9a-f]{16}", registered.pop("store"))
+    assert [one["name"] for one in registered.pop("overlay")["links"]]
     assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up"}
 
 
@@ -163,6 +166,49 @@ def test_looking_up_changes_nothing_and_a_broker_in_maintenance_takes_nobody(nor
     assert "bea" not in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
     north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["bea", "never heard of"]})
     assert "bea" in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
+
+
+def test_a_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
+    with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url) as client:
+        client.headers["Authorization"] = f"Bearer {BROKERS}"
+        admin = {"Authorization": f"Bearer {ADMIN}"}
+
+        def beat(name: str, *stored: str) -> list[str]:
+            told = client.post(f"/brokers/{name}/heartbeat", json={**BEAT, "stored": stored}).json()
+            topics: list[str] = told["overlay"]["storage"]["topics"]
+            return topics
+
+        client.put("/brokers/a", json={"url": "http://127.0.0.1:1"})
+        registered = client.put("/brokers/b", json={"url": "http://127.0.0.1:2"}).json()
+        assert registered["overlay"] == {
+            "version": 1,
+            "links": [{"name": "a", "url": "http://127.0.0.1:1"}],
+            "storage": {"version": 0, "topics": []},
+        }
+        placed = client.put("/overlay/storages", json={"assignment": {"news": ["a"]}}, headers=admin)
+        assert placed.json() == client.get("/overlay").json()
+        assert beat("a", "news") == ["news"]
+        assert client.get("/overlay").json()["settled"]
+        client.put("/overlay/storages", json={"assignment": {"news": ["b"]}}, headers=admin)
+        assert (beat("a", "news"), beat("b")) == (["news"], ["news"])
+        assert client.get("/overlay").json() == {
+            "version": 1,
+            "links": [["a", "b"]],
+            "brokers": ["a", "b"],
+            "storages": {"news": {"wanted": ["b"], "complete": ["a"], "leaving": ["a"]}},
+            "settled": False,
+        }
+        assert 'newsstand_coordinator_topics{progress="moving"} 1.0' in client.get("/metrics").text
+        assert (beat("b", "news"), beat("a", "news")) == (["news"], [])
+        assert client.get("/overlay").json()["settled"]
+        for assignment, said in (
+            ({"news": ["ghost"]}, "ghost"),
+            ({"a\n": ["a"]}, "a topic is"),
+            ({"": ["a"]}, "key"),
+        ):
+            refused = client.put("/overlay/storages", json={"assignment": assignment}, headers=admin)
+            assert refused.status_code == 422
+            assert said in refused.json()["error"]
 
 
 def test_the_list_of_brokers_tells_how_they_are(north: httpx.Client) -> None:

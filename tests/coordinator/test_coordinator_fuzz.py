@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import httpx
 import pytest
 import schemathesis
-from coordinator_api import BROKERS, serving
+from coordinator_api import ADMIN, BROKERS, serving
 from fuzzing import MODES, described, try_all
 
 EXAMPLES = 5
@@ -25,7 +25,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseS
 
 def headers_of(case: schemathesis.Case) -> Mapping[str, str]:
     case.headers.pop("Authorization", None)
-    return {} if case.operation.path == "/broker" else {"Authorization": f"Bearer {BROKERS}"}
+    token = ADMIN if case.operation.path == "/overlay/storages" else BROKERS
+    return {} if case.operation.path == "/broker" else {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("mode", MODES)

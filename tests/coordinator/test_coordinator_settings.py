@@ -20,6 +20,7 @@ data = "kept"
 policy = "random"
 lease_s = 5
 links = [["core", "north"], ["core", "south"]]
+overlay_degree = 3
 """
 
 
@@ -33,6 +34,7 @@ def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path)
         policy="random",
         lease_s=5.0,
         links=(("core", "north"), ("core", "south")),
+        overlay_degree=3,
     )
     environment = {
         "NEWSSTAND_COORDINATOR_PORT": "9002",
@@ -68,6 +70,7 @@ def test_a_secret_is_never_shown() -> None:
         ('policy = "best"', "coordinator.policy: 'best' is none of hops, least-loaded, miles, nearest, random"),
         ("lease_s = 0", "coordinator.lease_s: must be a number of seconds from 0.2 to 3600"),
         ('links = [["a"]]', "coordinator.links: must be a list of pairs"),
+        ("overlay_degree = 1", "coordinator.overlay_degree: must be a whole number from 2 to 1000"),
         ("host = 7", "coordinator.host: must be a text"),
         ('open_metrics = "maybe"', "coordinator.open_metrics: must be true or false"),
         ('secret_file = "nowhere"', "nowhere: the secret cannot be read"),

@@ -26,7 +26,7 @@ from newsstand.coordinator.standing import Report, Standing
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, problems
 
 MOST_BROKER_BYTES = 65_536
-MOST_HEARTBEAT_BYTES = 2**21
+MOST_HEARTBEAT_BYTES = 2**23
 MOST_CHANGES_BYTES = 2**25
 
 
@@ -60,9 +60,17 @@ def broker_routes(desk: Desk) -> APIRouter:
             raise Refused(409, "the broker belongs to a coordinator with another store")
         place = place_of(told.lat, told.lon, told.node)
         broker = BrokerRecord(name, told.url, place, told.capacity)
-        state, homes = await desk.ask(coordinator.register, broker, desk.clock())
-        times = {"lease_s": coordinator.lease_s, "heartbeat_s": coordinator.lease_s / 3}
-        return answer({**times, "homes": homes, "state": state, "store": coordinator.identity})
+
+        def registered() -> dict[str, object]:
+            state, homes = coordinator.register(broker, desk.clock())
+            return {"homes": homes, "state": state, "overlay": coordinator.overlay.tell(name)}
+
+        known = {
+            "lease_s": coordinator.lease_s,
+            "heartbeat_s": coordinator.lease_s / 3,
+            "store": coordinator.identity,
+        }
+        return answer({**known, **await desk.ask(registered)})
 
     @router.post(
         "/brokers/{name}/heartbeat",
@@ -74,11 +82,9 @@ def broker_routes(desk: Desk) -> APIRouter:
         desk.admit(request, "broker")
         now = desk.clock()
         told = await desk.read(request, Heartbeat, MOST_HEARTBEAT_BYTES)
-        report = Report(told.connections, told.subscribers, told.adopted, told.forgot)
+        report = Report(told.connections, told.subscribers, told.adopted, told.forgot, told.stored)
         to_do = await desk.ask(coordinator.heartbeat, name, report, now)
-        return answer(
-            {"lease_s": coordinator.lease_s, "state": to_do.state, "adopt": to_do.adopt, "moved": to_do.moved}
-        )
+        return answer({"lease_s": coordinator.lease_s, **vars(to_do)})
 
     @router.delete("/brokers/{name}", responses={200: {"model": LeftShape}, **problems(*TOKEN, 404, 422, 507)})
     async def leave(request: Request, name: BrokerName) -> Response:

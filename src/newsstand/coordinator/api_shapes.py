@@ -44,6 +44,14 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     subscribers: Count
     adopted: list[Name] = []
     forgot: list[Name] = []
+    stored: list[str] = []
+    """The topics that it keeps whole; a broker that knows nothing of the overlay does not say."""
+
+
+class Assignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which brokers are to keep each topic."""
+
+    assignment: dict[Annotated[str, msgspec.Meta(min_length=1, max_length=256)], list[Name]]
 
 
 class NewSubscriber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +70,28 @@ class Lookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     take: bool = False
 
 
+class AddressShape(BaseModel):
+    """A broker to go to."""
+
+    name: str
+    url: str
+
+
+class StorageShape(BaseModel):
+    """The topics that a broker has to keep."""
+
+    version: int
+    topics: list[str]
+
+
+class OverlayToldShape(BaseModel):
+    """What a broker is told of the overlay."""
+
+    version: int = Field(description="of the tree; it rises with every change")
+    links: list[AddressShape] = Field(description="its neighbours in the tree")
+    storage: StorageShape
+
+
 class RegisteredShape(BaseModel):
     """What a broker needs to know once it is registered."""
 
@@ -70,6 +100,7 @@ class RegisteredShape(BaseModel):
     homes: list[str] = Field(description="the subscribers whose home it is; all others it must forget")
     state: Literal["up", "draining"]
     store: str = Field(description="the identity of the coordinator's store; another one does not know the homes")
+    overlay: OverlayToldShape
 
 
 class ToldShape(BaseModel):
@@ -79,6 +110,7 @@ class ToldShape(BaseModel):
     state: Literal["up", "draining"]
     adopt: list[str] = Field(description="subscribers whose home it has become")
     moved: list[str] = Field(description="subscribers whose home it is no longer")
+    overlay: OverlayToldShape
 
 
 class BrokerShape(BaseModel):
@@ -118,11 +150,22 @@ class StateShape(BaseModel):
     moved: int
 
 
-class AddressShape(BaseModel):
-    """A broker to go to."""
+class StoragesShape(BaseModel):
+    """The storages of a topic."""
 
-    name: str
-    url: str
+    wanted: list[str]
+    complete: list[str] = Field(description="those that keep it whole")
+    leaving: list[str] = Field(description="those that keep it until it has moved")
+
+
+class OverlayShape(BaseModel):
+    """The tree of the brokers, and which of them keep which topics."""
+
+    version: int
+    links: list[tuple[str, str]]
+    brokers: list[str]
+    storages: dict[str, StoragesShape]
+    settled: bool = Field(description="whether every topic is where it is wanted, and nowhere else")
 
 
 class ChosenShape(BaseModel):

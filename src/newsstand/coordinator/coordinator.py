@@ -16,10 +16,11 @@ from dataclasses import replace
 
 from newsstand.coordinator.choosing import WAYS, Surroundings
 from newsstand.coordinator.handing_over import HELD_S, HandingOver
+from newsstand.coordinator.overlay import Overlay
 from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place
-from newsstand.coordinator.standing import Chosen, Found, Reason, Report, Standing, State, Told
+from newsstand.coordinator.standing import Brokers, Chosen, Found, Reason, Report, Standing, State, Told
 from newsstand.coordinator.store import Store
-from newsstand.errors import NotFound
+from newsstand.coordinator.tree import DEFAULT_DEGREE
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Coordinator:
         policy: str = "nearest",
         lease_s: float = 3.0,
         held_s: float = HELD_S,
+        overlay_degree: int = DEFAULT_DEGREE,
         moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
         self._store = store
@@ -47,13 +49,14 @@ class Coordinator:
         self._policy = policy
         self.lease_s = lease_s
         self._tell_moved = moved
-        self._brokers = {one.name: Standing(one, now) for one in store.brokers()}
+        self._brokers = Brokers((one.name, Standing(one, now)) for one in store.brokers())
         self._orphans: Counter[str] = Counter()
         """Subscribers whose home is a broker that left while no other was up."""
         self._ticked = self._now = now
         self._settle_from: float | None = None
         """When those whose home is gone may be moved: one lease after the first broker is heard of."""
         self._handing = HandingOver(store, now, held_s)
+        self.overlay = Overlay(store, around.network, overlay_degree, self._brokers)
         for home, count in store.count_homes().items():
             self._count(home, count)
 
@@ -64,31 +67,35 @@ class Coordinator:
         known = self._brokers.get(broker.name)
         draining = known is not None and known.record.draining
         record = replace(broker, draining=draining, dead=False)
+        self.overlay.registers(record)
         if known is None or known.record != record:
             self._store.keep_broker(record)
         if known is None:
             known = self._brokers[broker.name] = Standing(record, now, homes=self._orphans.pop(broker.name, 0))
         known.record = record
         self._hear(known, now)
+        self.overlay.mend()
         self._settle()
         return known.state, self._store.homes(broker.name)
 
     def heartbeat(self, name: str, report: Report, now: float) -> Told:
         """A broker is alive: what it has to do, until it confirms; NotFound if it has to register first."""
-        broker = self._alive(name)
+        broker = self._brokers.alive(name)
         self._hear(broker, now)
         broker.connections, broker.subscribers = report.connections, report.subscribers
         broker.coming //= 2
         self._handing.confirm(broker, "adopt", report.adopted)
         self._handing.confirm(broker, "moved", report.forgot)
-        return Told(broker.state, self._handing.tell_adopt(broker), self._handing.tell_moved(broker))
+        adopt, moved = self._handing.tell_adopt(broker), self._handing.tell_moved(broker)
+        return Told(broker.state, adopt, moved, self.overlay.report(name, report.stored))
 
     def leave(self, name: str) -> int:
         """A broker goes for good; how many subscribers were moved."""
-        broker = self._known(name)
+        broker = self._brokers.known(name)
         self._store.drop_broker(name)
         del self._brokers[name]
         self._count(name, broker.homes)
+        self.overlay.mend()
         return self._settle({name: "left"}, {name: broker.place})
 
     def drain(self, name: str) -> tuple[State, int]:
@@ -127,6 +134,7 @@ class Coordinator:
                 self._brokers[broker.name] = Standing(record, now, homes=broker.homes)
                 told = {"broker": broker.name, "silent_s": round(now - broker.heard, 1), "homes": broker.homes}
                 logger.warning("a broker is dead", extra={"told": told})
+        self.overlay.mend()
         return self._settle()
 
     @property
@@ -154,7 +162,7 @@ class Coordinator:
             if home is not None and home.state == "up":
                 return Chosen(home.record, True)
             place = place if place.known else self._place(found[1], home)
-        up = self._up()
+        up = self._brokers.up()
         if not up:
             return None
         chosen = self._choose(up, place, policy)
@@ -165,7 +173,7 @@ class Coordinator:
 
     def add_subscriber(self, name: str, hash_: str, broker: str) -> None:
         """A new subscriber, at home where it registered; raises Taken."""
-        self._known(broker)
+        self._brokers.known(broker)
         if self._store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
 
@@ -175,9 +183,9 @@ class Coordinator:
         A broker that drains takes nobody, and reads only those that are its own. Without `take` nothing changes.
         """
         if not take:
-            self._known(broker)
+            self._brokers.known(broker)
             return Found(self._store.records(names))
-        asking = self._alive(broker)
+        asking = self._brokers.alive(broker)
         homes = self._store.homes_of(names)
         elsewhere = [name for name, home in homes.items() if home != broker]
         if asking.state == "up":
@@ -190,7 +198,7 @@ class Coordinator:
 
     def change(self, broker: str, changes: Sequence[Change]) -> Applied:
         """Changes that a broker tells of its subscribers; see `Store.apply`."""
-        self._known(broker)
+        self._brokers.known(broker)
         return self._store.apply(broker, changes, self._handing.released)
 
     # Homes
@@ -202,7 +210,7 @@ class Coordinator:
 
         Those with a home in `reasons`, or with one that drains, do not wait: their home is not coming back.
         """
-        up = self._up()
+        up = self._brokers.up()
         if not up:
             self._settle_from = None
             self._give_back()
@@ -245,8 +253,7 @@ class Coordinator:
     def _move(self, moves: Sequence[Move], reason: Reason, takes: bool = False) -> None:
         if not moves:
             return
-        alive = {name for name, one in self._brokers.items() if one.state != "dead"}
-        self._handing.began(self._store.move(moves, alive, takes), self._now)
+        self._handing.began(self._store.move(moves, self._brokers.living(), takes), self._now)
         for home, count in Counter(move.old for move in moves).items():
             self._count(home, -count)
         for home, count in Counter(move.new for move in moves).items():
@@ -260,15 +267,21 @@ class Coordinator:
             self._orphans[home] += more
             self._orphans += Counter()  # without those that are zero
 
-    def _up(self) -> list[Standing]:
-        return [one for one in self._brokers.values() if one.state == "up"]
-
     def _choose(self, up: Sequence[Standing], place: Place, policy: str | None = None) -> Standing:
         chosen = WAYS[policy or self._policy](up, place, self._around)
         return self._brokers[chosen.name]
 
     def _place(self, asked: Place, home: Standing | None) -> Place:
         return asked if asked.known or home is None else home.place
+
+    def _set_draining(self, name: str, draining: bool) -> tuple[State, int]:
+        broker = self._brokers.known(name)
+        record = replace(broker.record, draining=draining)
+        if record != broker.record:
+            self._store.keep_broker(record)
+            broker.record = record
+        moved = self._settle()
+        return broker.state, moved
 
     # Time
 
@@ -281,27 +294,3 @@ class Coordinator:
     def _pass(self, now: float) -> None:
         self._now = max(self._now, now)
         self._handing.wait(self._now)
-
-    # Brokers by name
-
-    def _known(self, name: str) -> Standing:
-        if name not in self._brokers:
-            raise NotFound(f"no broker '{name}' is registered")
-        return self._brokers[name]
-
-    def _alive(self, name: str) -> Standing:
-        broker = self._known(name)
-        if broker.state == "dead":
-            raise NotFound(
-                f"broker '{name}' was not heard of for {self.lease_s:g} s and counts as dead: register again"
-            )
-        return broker
-
-    def _set_draining(self, name: str, draining: bool) -> tuple[State, int]:
-        broker = self._known(name)
-        record = replace(broker.record, draining=draining)
-        if record != broker.record:
-            self._store.keep_broker(record)
-            broker.record = record
-        moved = self._settle()
-        return broker.state, moved

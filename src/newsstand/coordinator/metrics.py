@@ -5,11 +5,13 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.placement import Progress
 from newsstand.coordinator.standing import Reason
 from newsstand.serving.request_counts import RequestCounts
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 _STATES = ("up", "draining", "dead")
+_PROGRESS: tuple[Progress, ...] = ("settled", "moving", "missing")
 _REASONS: tuple[Reason, ...] = ("dead", "draining", "left", "took", "asked")
 
 
@@ -31,6 +33,12 @@ class Metrics:
         self._moves = Counter(
             "newsstand_coordinator_moves", "Subscribers that got a new home.", ["reason"], registry=registry
         )
+        self._tree_version = Gauge(
+            "newsstand_coordinator_tree_version", "Changes of the overlay's tree.", registry=registry
+        )
+        self._topics = Gauge(
+            "newsstand_coordinator_topics", "Topics that brokers keep.", ["progress"], registry=registry
+        )
         for reason in _REASONS:
             self._moves.labels(reason)
         self.requests = RequestCounts(registry, _SECONDS)
@@ -47,4 +55,8 @@ class Metrics:
         self._connections.set(sum(one.connections for one in brokers))
         self._subscribers.set(coordinator.subscribers)
         self._homeless.set(coordinator.homeless)
+        self._tree_version.set(coordinator.overlay.tree.version)
+        topics = coordinator.overlay.progress()
+        for progress in _PROGRESS:
+            self._topics.labels(progress).set(topics[progress])
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""What the coordinator keeps: brokers, subscribers and the changes to them that brokers tell."""
+"""What the coordinator keeps: brokers, how they are linked, what they keep, subscribers and changes to them."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ class BrokerRecord:
     capacity: float = DEFAULT_CAPACITY
     draining: bool = False
     dead: bool = False
+
+
+Link = tuple[str, str]
+"""Two brokers that are linked, by name, the smaller first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The links of the overlay; the version rises whenever brokers are told something else of them."""
+
+    version: int = 0
+    links: frozenset[Link] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """The brokers that have to keep a topic: where it is wanted, and where it is kept until it has moved."""
+
+    wanted: frozenset[str]
+    leaving: frozenset[str] = frozenset()
+
+    @property
+    def keeping(self) -> frozenset[str]:
+        return self.wanted | self.leaving
 
 
 @dataclass(frozen=True, slots=True)

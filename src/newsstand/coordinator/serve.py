@@ -67,6 +67,7 @@ def make_desk(settings: Settings, store: Store, clock: Callable[[], float] = tim
         clock(),
         policy=settings.policy,
         lease_s=settings.lease_s,
+        overlay_degree=settings.overlay_degree,
         moved=metrics.moved,
     )
     return Desk(coordinator, Keys(settings.secret), metrics, clock, store.check, settings.open_metrics)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from newsstand.coordinator.choosing import WAYS
+from newsstand.coordinator.tree import DEFAULT_DEGREE, LEAST_DEGREE
 from newsstand.errors import BadInput, BadOption
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import SHORTEST_SECRET, read_toml
@@ -43,6 +44,8 @@ class Settings:
     """How long a broker may be silent before it counts as dead; it is to be heard three times in that time."""
     links: tuple[tuple[str, str], ...] = ()
     """The network, for hops: pairs of nodes."""
+    overlay_degree: int = DEFAULT_DEGREE
+    """How many neighbours a broker gets in the overlay, at most."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
     tls: Tls | None = None
@@ -153,11 +156,14 @@ def _path(value: object) -> Path:
     return value if isinstance(value, Path) else Path(_text(value)).expanduser()
 
 
-def _port(value: object) -> int:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 65535:
-        raise BadOption("must be a whole number from 0 to 65535")
-    return number
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise BadOption(f"must be a whole number from {least} to {most}")
+        return number
+
+    return read
 
 
 def _policy(value: object) -> str:
@@ -199,11 +205,12 @@ KEYS: dict[str, Callable[[object], object]] = {
     "secret": _secret,
     "secret_file": _path,
     "host": _text,
-    "port": _port,
+    "port": _whole(0, 65535),
     "data": _path,
     "policy": _policy,
     "lease_s": _lease,
     "links": _links,
+    "overlay_degree": _whole(LEAST_DEGREE, 1000),
     "open_metrics": _boolean,
     "certificate": _path,
     "key": _path,

@@ -8,6 +8,7 @@ from typing import Literal
 
 from newsstand.coordinator.records import BrokerRecord, Place, Record
 from newsstand.coordinator.store import Kind
+from newsstand.errors import NotFound
 
 State = Literal["up", "draining", "dead"]
 Reason = Literal["dead", "draining", "left", "took", "asked"]
@@ -51,6 +52,31 @@ class Standing:
         return ((self.connections + self.coming) / capacity, self.homes / capacity)
 
 
+class Brokers(dict[str, Standing]):
+    """Every broker that is known, by name."""
+
+    def known(self, name: str) -> Standing:
+        """A broker; NotFound if there is none of that name."""
+        if name not in self:
+            raise NotFound(f"no broker '{name}' is registered")
+        return self[name]
+
+    def alive(self, name: str) -> Standing:
+        """A broker that has a lease; NotFound if it has to register first."""
+        broker = self.known(name)
+        if broker.state == "dead":
+            raise NotFound(f"broker '{name}' was not heard of for a lease and counts as dead: register again")
+        return broker
+
+    def up(self) -> list[Standing]:
+        """Those that subscribers can be sent to."""
+        return [one for one in self.values() if one.state == "up"]
+
+    def living(self) -> dict[str, Place]:
+        """Those that are up or in maintenance, and where they are."""
+        return {name: one.place for name, one in self.items() if one.state != "dead"}
+
+
 @dataclass(frozen=True)
 class Report:
     """What a broker tells with a heartbeat."""
@@ -59,6 +85,33 @@ class Report:
     subscribers: int
     adopted: Sequence[str] = ()
     forgot: Sequence[str] = ()
+    stored: Sequence[str] = ()
+    """The topics that it keeps whole."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A broker, and where it is reached."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True)
+class StorageTold:
+    """The topics that a broker has to keep."""
+
+    version: int
+    topics: list[str]
+
+
+@dataclass(frozen=True)
+class OverlayTold:
+    """What a broker is told of the overlay: its neighbours in the tree, and its topics."""
+
+    version: int
+    links: list[Address]
+    storage: StorageTold
 
 
 @dataclass(frozen=True)
@@ -68,6 +121,7 @@ class Told:
     state: State
     adopt: list[str]
     moved: list[str]
+    overlay: OverlayTold
 
 
 @dataclass(frozen=True)

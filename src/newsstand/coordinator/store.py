@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record, Storages, Tree
 from newsstand.errors import NewsstandError
 
 Kind = Literal["adopt", "moved"]
@@ -23,7 +23,7 @@ class Taken(NewsstandError):
 
 
 class Store(Protocol):
-    """Brokers, subscribers, their homes, and handovers."""
+    """Brokers and their overlay, subscribers, their homes, and handovers."""
 
     identity: str
     """Made with the store: by this brokers know whether it is still the one that they told everything."""
@@ -38,6 +38,22 @@ class Store(Protocol):
 
     def drop_broker(self, name: str) -> None:
         """Forget a broker; the homes of its subscribers stay until they are moved."""
+        ...
+
+    def tree(self) -> Tree:
+        """The tree that was kept last; one without links, of version 0, if none was."""
+        ...
+
+    def keep_tree(self, tree: Tree) -> None:
+        """Put a tree in the place of the last."""
+        ...
+
+    def storages(self) -> tuple[int, dict[str, Storages]]:
+        """The version of the placement, 0 if there was none, and the storages of every topic that has any."""
+        ...
+
+    def keep_storages(self, version: int, changes: Mapping[str, Storages]) -> None:
+        """Replace the storages of some topics; one that has none any more is forgotten."""
         ...
 
     def count_homes(self) -> dict[str, int]:

@@ -11,44 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from newsstand.coordinator.changes_sql import apply_changes
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record
+from newsstand.coordinator.overlay_sql import read_storages, read_tree, write_storages, write_tree
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record, Storages, Tree
 from newsstand.coordinator.store import Kind, Taken
 from newsstand.coordinator.subscribers_sql import read_handovers, read_homes, read_records
+from newsstand.coordinator.tables_sql import SETTINGS, TABLES, VERSION
 from newsstand.errors import BadInput, BadOption, NoRoom
 
-VERSION = 1
-_SETTINGS = """
-PRAGMA busy_timeout = 2000;
-PRAGMA locking_mode = EXCLUSIVE;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-PRAGMA cache_size = -65536;
-PRAGMA temp_store = MEMORY;
-CREATE TEMPORARY TABLE moving (name TEXT PRIMARY KEY, old TEXT, new TEXT, told INTEGER) WITHOUT ROWID;
-"""
-_TABLES = """
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS brokers (name TEXT PRIMARY KEY, url TEXT NOT NULL, lat REAL, lon REAL, node TEXT,
-    capacity REAL NOT NULL, draining INTEGER NOT NULL, dead INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL, home TEXT NOT NULL,
-    lat REAL, lon REAL, node TEXT) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_home ON subscribers (home);
-CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires NOT NULL,
-    allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, vals TEXT NOT NULL,
-    acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ended (name TEXT, sid TEXT, expires NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
-DELETE FROM ended WHERE expires < unixepoch();
-CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
-    unread_since TEXT, PRIMARY KEY (broker, name)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_serial ON handovers (broker, kind, serial);
-CREATE TABLE IF NOT EXISTS about (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO about VALUES ('identity', lower(hex(randomblob(8))));
-PRAGMA user_version = 1;
-COMMIT;
-"""
-# `ended` are sessions that were ended before they expired: whoever tells of them later is late.
-# `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 _ADOPT = """
 INSERT INTO handovers
     SELECT m.new, m.name, 'adopt', :serial, CASE WHEN :takes THEN NULL ELSE coalesce(h.unread_since, m.old) END
@@ -99,11 +68,11 @@ class SqliteStore:
 
     def _prepare(self) -> None:
         try:
-            self._connection.executescript(_SETTINGS)
+            self._connection.executescript(SETTINGS)
             ((version,),) = self._connection.execute("PRAGMA user_version")
             if version > VERSION:
                 raise BadInput(f"{self._path}: was written by a newer version of newsstand")
-            self._connection.executescript(_TABLES)
+            self._connection.executescript(TABLES)
         except sqlite3.DatabaseError as error:
             code = error.sqlite_errorcode & 0xFF
             if code == sqlite3.SQLITE_BUSY:
@@ -172,6 +141,24 @@ class SqliteStore:
     def _forget_moves(self, connection: sqlite3.Connection, broker: str) -> None:
         """Who is not told any more; what it has to adopt is still unread, and must go on to the next home so."""
         connection.execute("DELETE FROM handovers WHERE broker = ? AND kind = 'moved'", (broker,))
+
+    # The overlay
+
+    def tree(self) -> Tree:
+        with self._reading() as connection:
+            return read_tree(connection)
+
+    def keep_tree(self, tree: Tree) -> None:
+        with self._writing() as connection:
+            write_tree(connection, tree)
+
+    def storages(self) -> tuple[int, dict[str, Storages]]:
+        with self._reading() as connection:
+            return read_storages(connection)
+
+    def keep_storages(self, version: int, changes: Mapping[str, Storages]) -> None:
+        with self._writing() as connection:
+            write_storages(connection, version, changes)
 
     # Homes
 

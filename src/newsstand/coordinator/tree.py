@@ -1,0 +1,96 @@
+"""The tree of the overlay: which brokers are linked, so that between any two there is exactly one way.
+
+A broker that comes is linked to the nearest one that has links to spare. Where one goes, the parts that are left
+are linked again by the nearest pairs. Links between brokers that stay are never touched, so a change costs as few
+as it can. Near is as in `choosing`: by hops where the network connects two brokers, otherwise by miles; of equals,
+and where nothing is known, the pair with the fewest links, then the first by name.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, product
+
+from newsstand.coordinator.choosing import Network, great_circle_miles
+from newsstand.coordinator.records import Link, Place
+
+DEFAULT_DEGREE = 4
+LEAST_DEGREE = 2
+"""Every part of a tree has a broker with one link at most: if each may have two, there is a pair to link."""
+
+Pair = tuple[float, float, int, str, str]
+"""Hops, miles and links of two brokers, and who they are: the least is linked first."""
+
+
+def mended(
+    links: Iterable[Link], places: Mapping[str, Place], network: Network, degree: int = DEFAULT_DEGREE
+) -> frozenset[Link]:
+    """The links of a tree over exactly the brokers in `places`, made of those that there were.
+
+    No broker gets a link beyond `degree`, which is at least 2; one that had more, keeps them.
+
+    >>> sorted(mended([("a", "b"), ("b", "c")], dict.fromkeys("acd", Place()), Network()))
+    [('a', 'c'), ('a', 'd')]
+    """
+    parts = _Parts(places)
+    kept = {(a, b) for a, b in sorted(links) if a in places and b in places and parts.join(a, b)}
+    linked = Counter(end for link in kept for end in link)
+    pairs = [
+        (network.hops(places[a].node, places[b].node), great_circle_miles(places[a], places[b]), 0, a, b)
+        for a, b in parts.between()
+    ]
+    heapq.heapify(pairs)
+    for a, b in _nearest(pairs, linked, degree):
+        if parts.join(a, b):
+            kept.add((a, b))
+            linked.update((a, b))
+            if len(kept) == len(places) - 1:
+                break
+    return frozenset(kept)
+
+
+def neighbours(links: Iterable[Link], name: str) -> list[str]:
+    """The brokers that one is linked to, in order."""
+    return sorted(b if a == name else a for a, b in links if name in (a, b))
+
+
+def _nearest(pairs: list[Pair], linked: Mapping[str, int], degree: int) -> Iterator[Link]:
+    """Pairs of a heap with links to spare, the nearest first, while the caller links some of them.
+
+    Links only become more, so a pair that comes with fewer than it has now goes back to its place in the line.
+    """
+    while pairs:
+        hops, miles, before, a, b = heapq.heappop(pairs)
+        if max(linked[a], linked[b]) >= degree:
+            continue
+        now = linked[a] + linked[b]
+        if now > before:
+            heapq.heappush(pairs, (hops, miles, now, a, b))
+        else:
+            yield a, b
+
+
+class _Parts:
+    """Brokers in parts that are joined."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._part = {name: [name] for name in sorted(names)}
+
+    def join(self, one: str, other: str) -> bool:
+        """Make one part of two; whether they were two."""
+        small, large = sorted((self._part[one], self._part[other]), key=len)
+        if small is large:
+            return False
+        large += small
+        for name in small:
+            self._part[name] = large
+        return True
+
+    def between(self) -> Iterator[Link]:
+        """Every pair of brokers in different parts."""
+        parts = {id(part): part for part in self._part.values()}
+        for one, other in combinations(parts.values(), 2):
+            for a, b in product(one, other):
+                yield (a, b) if a < b else (b, a)
