@@ -55,29 +55,13 @@ class Lead:
         if not sizes or not others:
             return []
         sign = -1 if self.less else 1
-        leads = {b: {o: self._less(m, o, b) for o in others} for b in sizes}
+        leads = {b: {o: m.less(self.what, self.one, o, b, self.variant) for o in others} for b in sizes}
         nearest = {b: min(others, key=lambda o: sign * leads[b][o].mean) for b in sizes}
         closest = {b: leads[b][nearest[b]] for b in sizes}
         every = [one for of in leads.values() for one in of.values()]
-        ahead, behind = (sum(map(side, closest.values())) for side in self._sides())
-        return [
-            Claim(
-                self.id,
-                self.text,
-                self.paper,
-                self._told(m, closest, nearest, others)
-                + f"; clearly {'below' if self.less else 'above'} at {ahead} "
-                f"and clearly {'above' if self.less else 'below'} at {behind} of {len(sizes)} sizes",
-                verdict(all(map(self._sides()[0], every)), every),
-            )
-        ]
-
-    def _sides(self) -> tuple[Callable[[Interval], bool], Callable[[Interval], bool]]:
-        sides = (lambda one: one.is_above, lambda one: one.is_below)
-        return sides[::-1] if self.less else sides
-
-    def _less(self, m: Measured, other: str, size: int) -> Interval:
-        return m.less(self.what, self.one, other, size, self.variant)
+        is_ahead = all(one.is_below if self.less else one.is_above for one in every)
+        measured = f"{self._told(m, closest, nearest, others)}; {_sides(list(closest.values()))}"
+        return [Claim(self.id, self.text, self.paper, measured, verdict(is_ahead, every))]
 
     def _told(
         self, m: Measured, closest: Mapping[int, Interval], nearest: Mapping[int, str], others: Sequence[str]
@@ -157,6 +141,13 @@ class Share:
 def verdict(holds: bool, intervals: Sequence[Interval]) -> bool | None:
     """A verdict that rests on intervals: there is none without them."""
     return holds if all(one.is_known for one in intervals) else None
+
+
+def _sides(of: Sequence[Interval]) -> str:
+    if not all(one.is_known for one in of):
+        return "one run has no interval"
+    above, below = sum(one.is_above for one in of), sum(one.is_below for one in of)
+    return f"clearly above at {above} and clearly below at {below} of {len(of)} sizes"
 
 
 def few(sizes: Sequence[int]) -> list[int]:
