@@ -195,6 +195,25 @@ def test_a_hole_in_the_cache_is_not_read_over(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_what_is_cached_before_a_gap_that_retention_removed_is_read(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann = await at.member("ann")
+        key = await at.follows(ann, "fire")
+        at.cluster.print("fire", "a", "b" * 900, "c")
+        at.tell("fire", 3)
+        await at.settled()
+        at.cluster.removed[at.cluster.stream("fire")] = 2
+        delivery = await at.edge.read(ann, key, None, 10)
+        assert (payloads(delivery), origins(delivery), delivery.next) == (["a"], ["cache"], 1)
+        with pytest.raises(Gone) as gone:
+            await at.edge.read(ann, key, 1, 10)
+        assert gone.value.earliest == 3
+        delivery = await at.edge.read(ann, key, 2, 10)
+        assert (payloads(delivery), origins(delivery), delivery.next) == (["c"], ["cache"], None)
+
+    play(tmp_path, story, policy="lscz-any", budget=900)
+
+
 def test_a_cluster_that_gives_a_part_is_asked_for_the_rest_and_nothing_is_skipped(tmp_path: Path) -> None:
     async def story(at: Scene) -> None:
         ann = await at.member("ann")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -228,6 +229,55 @@ class TestGaps:
         caches.make_room(now=110)
         assert [hit.position for hit in caches.get("floods", 0, 9)] == [3, 4]
 
+    @settings(deadline=None, max_examples=150)
+    @given(
+        steps=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, 2), st.integers(0, 5))),
+        grace=st.sampled_from([0, 2, 9]),
+    )
+    def test_the_victim_is_always_the_lowest_whatever_has_happened(
+        self, steps: list[tuple[int, int, int, int]], grace: int
+    ) -> None:
+        """By brute force over what is there: sizes and acknowledged positions are all that it looks at."""
+        gone: list[tuple[int, int]] = []
+        caches = ResultCaches[int, None](
+            "lscz-any",
+            100,
+            grace_ms=grace,
+            window_ms=7,
+            on_removed=lambda one: gone.append((one.cache, one.position)) if one.reason == "dropped" else None,
+        )
+        put: dict[tuple[int, int], tuple[int, int]] = {}
+        acked: dict[tuple[int, int], int] = {}
+        head = [0, 0, 0]
+        for now, (kind, who, which, number) in enumerate(steps):
+            caches.advance(now)
+            if kind == 0 and caches.attach(which, who, now, head[which] - min(number, head[which])):
+                acked[which, who] = head[which] - min(number, head[which])
+            elif kind == 1 and caches.detach(which, who, now):
+                del acked[which, who]
+            elif kind == 2 and (which, who) in acked:
+                acked[which, who] = max(acked[which, who], min(head[which], acked[which, who] + number))
+                caches.acknowledge(which, who, acked[which, who], now)
+            elif kind == 3:
+                caches.switch(("lsc", "lscz-any")[number % 2], now)
+            elif kind > 3:
+                head[which] += 1
+                size = (1, 7, 20, 30, 45, 60)[number]
+                if caches.put(which, head[which], size, None, now):
+                    put[which, head[which]] = size, now
+            gone.clear()
+            held = [(of, hit.position) for of in range(3) for hit in caches.get(of, 0, 99)]
+            caches.make_room(now)
+            if caches.policy.name == "lscz-any":
+
+                def rank(one: tuple[int, int], now: int = now) -> tuple[float, int, int]:
+                    size, at = put[one]
+                    waiting = sum(at < one[1] for (of, _), at in acked.items() if of == one[0])
+                    return (math.inf if at > now - grace else waiting / size, *one)
+
+                assert gone == sorted(held, key=rank)[: len(gone)]
+            assert caches.bytes <= 100
+
     def test_they_stay_when_the_policy_changes(self) -> None:
         caches = self.caches()
         caches.switch("lru", now=8)
@@ -263,6 +313,18 @@ class TestAdaptive:
         assert isinstance(caches, AdaptiveCaches)
         assert (caches.policy.name, caches.followed) == ("adaptive", "lscz-any")
         assert int(str(measured["max_bytes"])) <= 3000
+
+    def test_shadows_have_the_share_of_what_is_watched_from_the_first_window_on(self) -> None:
+        caches = AdaptiveCaches[int, str]("adaptive", 8_000_000, window_ms=5000)
+        for number, share in enumerate([8_000_000, 4_000_000, 2_666_666, 2_000_000, 3_200_000], start=1):
+            caches.attach(number, "ann", now=0)
+            shadows = list(caches._shadows.values())
+            assert [shadow.budget for shadow in shadows] == [share] * 3
+            # The link fills the budget of all caches, not a share, in that time.
+            assert [shadow.ttl(1) for shadow in shadows] == [caches.ttl(1)] * 3 == [800] * 3
+        caches.switch("lsc", now=1)
+        caches.switch("adaptive", now=2)
+        assert [shadow.budget for shadow in caches._shadows.values()] == [3_200_000] * 3
 
     def test_a_live_switch_begins_with_who_is_there(self) -> None:
         caches = AdaptiveCaches[int, str]("lru", 3000, window_ms=5000, start_ms=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.backends import Backends
-from newsstand.broker.broker import Broker, Span
+from newsstand.broker.broker import Broker, Reading, Span
 from newsstand.broker.channel_list import ChannelList
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
@@ -18,7 +18,7 @@ from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subs
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
-from newsstand.broker.upstream import Away, Standing, Upstream
+from newsstand.broker.upstream import Away, Gone, Standing, Upstream
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NotFound
 from newsstand.model import Scalar, subscription_id
@@ -213,26 +213,38 @@ class Edge:
         now = self.now_ms()
         self.core.results.advance(now)
         reading = self.core.read(member.name, stream, limit=limit, now=now, after=after)
-        found = [hit.value for hit in reading.hits]
-        missed_bytes = 0
+        found, missed_bytes = [hit.value for hit in reading.hits], 0
         if len(found) < len(reading.span):
-            placed = [(hit.position, hit.value) for hit in reading.hits]
-            held = {hit.position for hit in reading.hits}
-            spans = reading.missing
-            if len(spans) > AROUND:  # with what lies between them: bytes are cheaper than round trips
-                spans = (Span(spans[0].after, spans[-1].until),)
-            for span in spans:
-                fetched = [one for one in await self._pulls.fetches.get(stream, span) if one.position not in held]
-                suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
-                placed += [(one.position, one.opening + suffix) for one in fetched]
-                missed_bytes += sum(len(one.opening) for one in fetched)
-            self.core.missed(len(placed) - len(reading.hits), missed_bytes)
-            found = _unbroken(reading.span.after, sorted(placed))
+            found, missed_bytes = await self._with_missing(stream, reading, begun)
         latency = time.monotonic() - begun
         self.metrics.read(len(reading.hits), max(0, len(found) - len(reading.hits)), latency)
         self._log.read(now, stream, len(reading.hits), reading.hit_bytes, missed_bytes, latency)
         last = reading.span.after + len(found)
         return Delivery(found, reading.head, last if found and last < reading.head else None)
+
+    async def _with_missing(self, stream: str, reading: Reading[bytes], begun: float) -> tuple[list[bytes], int]:
+        """What was read and what the cluster has of the rest, up to where one is missing; and the bytes fetched.
+
+        Gone if retention has removed the first; what is cached before that which it removed is read all the same.
+        """
+        placed = [(hit.position, hit.value) for hit in reading.hits]
+        held = {hit.position for hit in reading.hits}
+        missed_bytes = 0
+        spans = reading.missing
+        if len(spans) > AROUND:  # with what lies between them: bytes are cheaper than round trips
+            spans = (Span(spans[0].after, spans[-1].until),)
+        for span in spans:
+            try:
+                fetched = [one for one in await self._pulls.fetches.get(stream, span) if one.position not in held]
+            except Gone:
+                if not _unbroken(reading.span.after, sorted(placed)):
+                    raise
+                break
+            suffix = b',"origin":"cluster","latency_ms":%.1f}' % ((time.monotonic() - begun) * 1000)
+            placed += [(one.position, one.opening + suffix) for one in fetched]
+            missed_bytes += sum(len(one.opening) for one in fetched)
+        self.core.missed(len(placed) - len(reading.hits), missed_bytes)
+        return _unbroken(reading.span.after, sorted(placed)), missed_bytes
 
     async def acknowledge(self, member: Member, positions: dict[str, int]) -> dict[str, int]:
         """Results up to a position are acknowledged, for each subscription; durable when it returns."""

@@ -41,14 +41,18 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
         self._watch(self._lifetimes.next_ms - self._lifetimes.window_ms)
 
     def attach(self, cache: Key, subscriber: Subscriber, now: int, acked: int | None = None) -> bool:
-        if self._shadows and cache not in self._caches:
+        is_new_cache = cache not in self._caches
+        is_new = super().attach(cache, subscriber, now, acked)
+        if self._shadows and is_new_cache:
             self._seen_caches += 1
             if self._seen_caches % SAMPLED_ONE_IN == 1:
                 self._watched.add(cache)
-        is_new = super().attach(cache, subscriber, now, acked)
+            self._share_out(now)
         if is_new:
+            position = self.acked(cache, subscriber)
+            assert position is not None
             for shadow in self._shadows_of(cache):
-                shadow.attach(cache, subscriber, now, self.acked(cache, subscriber))
+                self._follow_in(shadow, cache, subscriber, position, now)
         return is_new
 
     def detach(self, cache: Key, subscriber: Subscriber, now: int) -> bool:
@@ -136,7 +140,7 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
         self._shadows = {
             name: ResultCaches(
                 name,
-                self.budget // SAMPLED_ONE_IN,
+                self._share,
                 window_ms=lifetimes.window_ms,
                 windows=lifetimes.windows,
                 cap_ms=lifetimes.cap_ms,
@@ -149,14 +153,27 @@ class AdaptiveCaches(ResultCaches[Key, Value]):
         for shadow in self._shadows.values():
             for key in self._watched:
                 for subscriber, acked, in_the_crowd in self._caches[key].standings():
-                    shadow.attach(key, subscriber, now, acked)
+                    self._follow_in(shadow, key, subscriber, acked, now)
                     if in_the_crowd:
                         shadow.join_crowd(key, subscriber, acked, now)
 
+    @property
+    def _share(self) -> int:
+        """The budget of those caches that are watched."""
+        return self.budget * len(self._watched) // max(1, len(self._caches))
+
     def _share_out(self, now: int) -> None:
-        share = self.budget * len(self._watched) // max(1, len(self._caches))
         for shadow in self._shadows.values():
-            shadow.resize(share, now)
+            shadow.resize(self._share, now)
+
+    def _follow_in(
+        self, shadow: ResultCaches[Key, None], cache: Key, subscriber: Subscriber, acked: int, now: int
+    ) -> None:
+        """Attach a subscriber in a shadow, in which a new cache begins with the time to live that it has here."""
+        is_new_cache = cache not in shadow._caches
+        shadow.attach(cache, subscriber, now, acked)
+        if is_new_cache:
+            shadow._caches[cache].lifetime.ttl_ms = self.ttl(cache)
 
     def _shadows_of(self, cache: Key) -> tuple[ResultCaches[Key, None], ...]:
         return tuple(self._shadows.values()) if cache in self._watched else ()
