@@ -419,7 +419,7 @@ def test_a_switch_of_policy_while_it_runs_loses_nothing(
 ) -> None:
     subscription = subscribe(ann, kind="switch")
     before = operator.get("/policy").json()
-    assert before["results"]["policy"] == "lsc"
+    assert before["results"]["policy"] == "lscz-any"
     try:
         for number, policy in enumerate(("nc", "ttl", "lru", "nc", "lsc"), 1):
             told = operator.put("/policy", json={"results": {"policy": policy}}).json()

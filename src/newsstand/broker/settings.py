@@ -37,7 +37,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     secret: str | None = None
     """The platform's one secret; without a coordinator a broker makes its own."""
     secret_file: Path | None = None
-    results_policy: str = "lsc"
+    results_policy: str = "lscz-any"
     results_budget: Bytes = 64 * 1024 * 1024
     results_window_ms: Positive = 300_000
     results_expiry: Literal["cache", "object"] = "cache"

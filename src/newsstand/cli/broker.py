@@ -38,7 +38,7 @@ def broker(
     results_policy: Annotated[
         str | None,
         typer.Option(
-            "--results-policy", metavar="P", help="nc lru lsc lscz lsd exp ttl, or one beyond the paper; lsc."
+            "--results-policy", metavar="P", help="nc lru lsc lscz lsd exp ttl, or one beyond the paper; lscz-any."
         ),
     ] = None,
     results_budget: Annotated[
