@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from newsstand.caching import RESULT_POLICIES
@@ -34,22 +35,29 @@ def value_of(utility: Utility, size: int) -> float:
     return {"hits": 1.0, "bytes": float(size), "latency": 0.5 + size / 1e7}[utility]
 
 
-def best(late: Late, budget: int, utility: Utility) -> float:
-    """The most that can be had, by trying until which retrieval to keep each object."""
-    wanted = [which for which in range(len(late.size)) if late.first[which] < late.first[which + 1]]
-    moments = [sorted(set(late.at_ms[late.first[which] : late.first[which + 1]].tolist())) for which in wanted]
-    found = 0.0
-    for kept in itertools.product(*([None, *until] for until in moments)):
-        held = np.zeros(100, np.int64)
-        gained = 0.0
-        for which, until in zip(wanted, kept, strict=True):
-            if until is not None:
-                held[late.arrived_ms[which] : until] += late.size[which]
-                times = late.at_ms[late.first[which] : late.first[which + 1]]
-                gained += value_of(utility, int(late.size[which])) * int((times <= until).sum())
-        if held.max() <= budget:
-            found = max(found, gained)
-    return found
+class Choices(NamedTuple):
+    """All ways to keep each object until one of its retrievals, or not at all."""
+
+    most_held: npt.NDArray[np.int64]
+    gained: npt.NDArray[np.float64]
+
+    def best(self, budget: int) -> float:
+        """The most that can be had."""
+        return float(self.gained[self.most_held <= budget].max())
+
+
+def choices(late: Late, utility: Utility) -> Choices:
+    held, gained = np.zeros((1, 100), np.int16), np.zeros(1)
+    for which, size in enumerate(late.size.tolist()):
+        times = late.at_ms[late.first[which] : late.first[which + 1]]
+        helds, gains = [held], [gained]
+        for until in np.unique(times):
+            longer = held.copy()
+            longer[:, late.arrived_ms[which] : until] += size
+            helds.append(longer)
+            gains.append(gained + value_of(utility, size) * int((times <= until).sum()))
+        held, gained = np.concatenate(helds), np.concatenate(gains)
+    return Choices(held.max(axis=1).astype(np.int64), gained)
 
 
 def test_late_retrievals_are_those_at_logins() -> None:
@@ -72,9 +80,10 @@ def test_late_retrievals_are_those_at_logins() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_no_choice_of_what_to_keep_exceeds_it(seed: int, utility: Utility) -> None:
     late = late_retrievals(arrange_events(crowded(seed, 7)))
+    possible = choices(late, utility)
     for budget in (0, 3, 8, 15, 100):
         found = bound_late(late, budget, 70, utility)
-        wanted = best(late, budget, utility)
+        wanted = possible.best(budget)
         assert wanted <= found["late"] * (1 + 1e-9) + 1e-9
         assert found["late"] <= found["late_average"] <= found["late_possible"]
     assert found["late"] == pytest.approx(wanted) == pytest.approx(found["late_possible"])
@@ -88,7 +97,7 @@ def test_it_comes_close_where_demand_is_even() -> None:
         rows.append((8 * (who // 2) + 8, "login", who, 0, 0))
     events = events_of(sorted(rows, key=lambda row: row[0]))
     found = bound(events, ReplaySetting("lsc", 5, end_ms=32))
-    assert best(late_retrievals(arrange_events(events)), 5, "hits") == 4
+    assert choices(late_retrievals(arrange_events(events)), "hits").best(5) == 4
     assert found["late"] == pytest.approx(4, abs=0.01)
     assert found["late_ratio"] == found["hit_ratio"] == pytest.approx(0.5, abs=0.002)
 
