@@ -106,19 +106,19 @@ def outputs(
 
 
 def run_in(folder: Path, commands: list[tuple[str, ...]]) -> list[tuple[int, list[str]]]:
-    told = subprocess.run(
-        [sys.executable, ROOT / "tests" / "documented.py"],
+    outcomes = folder.with_suffix(".json")
+    subprocess.run(
+        [sys.executable, ROOT / "tests" / "cli" / "batch.py", outcomes, "--together"],
         input=json.dumps([words[1:] for words in commands]),
         cwd=folder,
         env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")}
         | {"COLUMNS": "100"},
-        capture_output=True,
         text=True,
         check=True,
     )
     return [
-        (outcome["code"], outcome["output"].replace(str(folder), HOME).splitlines())
-        for outcome in json.loads(told.stdout)
+        (outcome["code"], outcome["out"].replace(str(folder), HOME).splitlines())
+        for outcome in json.loads(outcomes.read_text())
     ]
 
 
