@@ -130,3 +130,11 @@ def test_a_topic_that_is_kept_nowhere_stays_so() -> None:
     assert answer.short == {"b": 1}
     assert answer.storages == (3,)
     assert traffic(problem, answer.assignment) == 2
+
+
+def test_what_stays_keeps_its_order_and_what_is_new_follows() -> None:
+    path = Topology(4, ((1, 2), (2, 3), (3, 4)))
+    problem = Problem(path, ("a",), np.array([[0, 9, 9, 9]]), Fraction(1), (Limits(3, 3),), (1,) * 4, 3)
+    best = Plan((4, 2, 3), {"a": (3, 4, 2)}, {"a": [0, 1, 1, 1]})
+    assert improve(problem, best) == best
+    assert improve(problem, Plan((4, 1, 3), {"a": (1, 4, 3)})) == Plan((4, 3, 2), {"a": (4, 3, 2)})

@@ -26,7 +26,7 @@ def plan(
             metavar="NAME",
             help="srl, wrr, random, greedy (no limits on storages), swap, relaxed or exact.",
         ),
-    ] = "wrr",
+    ] = "swap",
     seed: Annotated[int, typer.Option(metavar="N", help="For random: another seed, another plan.")] = 0,
     storages: Annotated[
         int | None, typer.Option(metavar="M", help="How many storages, instead of what the file says.")
@@ -47,7 +47,7 @@ def plan(
         typer.Option(
             "--from",
             metavar="PLAN.json",
-            help="Keep the storages of an earlier answer, and assign topics anew (srl or wrr).",
+            help="Keep the storages of an earlier answer, and assign topics anew (srl, wrr or swap).",
         ),
     ] = None,
     least_gain: Annotated[
@@ -57,6 +57,9 @@ def plan(
     least_gain_per_copy: Annotated[
         float, typer.Option(metavar="F", help="With --from: the same, for each replica that is copied.")
     ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="PLAN.json", help="Write what --json prints to a file, too.")
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a small network (.svg, .png or .pdf).")
     ] = None,
@@ -78,6 +81,8 @@ def plan(
         from newsstand.lab.plan_figure import require_small
 
         require_small(problem, figure)
+    if out is not None and not out.parent.is_dir():
+        raise BadOption(f"--out {out}: no folder {out.parent}")
     require_known(method, reassigns=old is not None)
     if seed < 0:
         raise BadOption(f"--seed {seed}: must not be negative")
@@ -98,6 +103,8 @@ def plan(
         from newsstand.lab.plan_figure import draw_plan
 
         draw_plan(problem, answer.plan, figure, title=f"{network.name}, {method}")
+    if out is not None:
+        _write(out, json.dumps(told, indent=1) + "\n")
     if as_json:
         print(json.dumps(told))
         return
@@ -106,14 +113,21 @@ def plan(
         show_reassignment(told)
 
 
+def _write(out: Path, text: str) -> None:
+    try:
+        out.write_text(text)
+    except OSError as error:
+        raise BadOption(f"--out {out}: cannot be written ({error.strerror})") from error
+
+
 def require_known(method: str, *, reassigns: bool) -> None:
     """Refuse a method that there is not, before anything is computed for it."""
     from newsstand.planning.methods import METHODS
 
     if method not in METHODS:
         raise BadOption(f"--method {method}: there is no such method; there are {', '.join(METHODS)}")
-    if reassigns and method not in ("srl", "wrr"):
-        raise BadOption(f"--method {method}: with --from, topics are assigned by srl or wrr")
+    if reassigns and method not in ("srl", "wrr", "swap"):
+        raise BadOption(f"--method {method}: with --from, topics are assigned by srl, wrr or swap")
 
 
 def _instead(**options: object) -> dict[str, object]:
