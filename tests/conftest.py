@@ -2,11 +2,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from newsstand.spark.session import settings, start
+
+LONGEST = (
+    "cli/test_commands.py",
+    "cluster/test_faults.py",
+    "cluster/test_data_cluster.py",
+    "lab/test_bad_input.py",
+    "test_docs.py",
+    "lab/test_simulate.py",
+    "platform/test_up.py",
+    "cluster/test_matching.py",
+    "workload/test_chen2003.py",
+    "workload/test_access_log.py",
+    "cluster/test_emergencies.py",
+    "lab/test_reproduce.py",
+    "workload/test_bad2018.py",
+)
+"""The files that take longest come first, so that of several processes none is left with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turn = {Path(__file__).parent / file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: turn.get(item.path, len(turn)))
 
 
 @pytest.fixture(scope="session")
