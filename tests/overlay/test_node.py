@@ -11,7 +11,8 @@ from newsstand.errors import BadMessage
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import MOST_HOPS, Advertise, Publication, Publish, Request, Response
 from newsstand.overlay.network import Network
-from newsstand.overlay.node import Answer, Deliver, Kept, OverlayBroker, Send
+from newsstand.overlay.node import Deliver, Kept, OverlayBroker, Send
+from newsstand.overlay.open_requests import Answer
 from newsstand.overlay.topology import Topology
 
 STORMS = Filter.of_topic("storms")

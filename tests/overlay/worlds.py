@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Publication
 from newsstand.overlay.network import Network
-from newsstand.overlay.node import Answer, Deliver, OverlayBroker
+from newsstand.overlay.node import Deliver, OverlayBroker
+from newsstand.overlay.open_requests import Answer
 from newsstand.overlay.topology import Topology
 
 TOPICS = ("fires", "floods", "storms")

@@ -13,8 +13,8 @@ the end and have defaults, so that brokers of two versions understand each other
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -35,6 +35,10 @@ Topic = Annotated[str, Meta(min_length=1, max_length=256)]
 Topics = Annotated[tuple[Topic, ...], Meta(min_length=1, max_length=MOST_TOPICS)]
 Path = Annotated[tuple[Name, ...], Meta(max_length=MOST_HOPS)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Hop = tuple[Name, Number]
+"""A broker on the way to a storage, and the number that it has given to its next link, or to its own storage."""
+Way = Annotated[tuple[Hop, ...], Meta(min_length=1, max_length=MOST_HOPS)]
+Broken = Annotated[tuple[Hop, ...], Meta(max_length=MOST_TOPICS)]
 AttributeName = Annotated[str, Meta(min_length=1, max_length=128)]
 
 PublicationId = tuple[Name, int]
@@ -113,23 +117,41 @@ class Publish(_Message, frozen=True, array_like=True):
     publication: Publication
     hops: Annotated[int, Meta(ge=0, le=MOST_HOPS)] = 0
     """How many links it has crossed."""
+    attempt: Number = 0
+    """Higher each time it is sent again: a broker forwards each attempt once, and delivers only the first."""
+    path: Path | None = None
+    """The brokers that it has passed, the publisher's first, if its publisher wants a receipt."""
+    late: bool = False
+    """Whether it is for storages alone, since one has it that others may lack."""
+
+
+class Stored(_Message, frozen=True, array_like=True):
+    """A storage has a publication for good."""
+
+    origin: Name
+    number: Number
+    path: Path
+    """Brokers that it has yet to reach, the next one first, back to the publisher's."""
 
 
 class Advertise(_Message, frozen=True, array_like=True):
     """The sender knows a way to a storage of these topics.
 
-    The path begins with the sender and ends with the storage's broker, so its length is the distance in hops from
-    the receiver.
+    The way begins with the sender and ends with the storage's broker, so its length is the distance in hops from the
+    receiver.
     """
 
     topics: Topics
-    path: Path
+    way: Way
+    broken: Broken = ()
+    """Why the sender's former way is none any more: no way with one of these hops is."""
 
 
 class Unadvertise(_Message, frozen=True, array_like=True):
     """The sender knows no way to a storage of these topics that the receiver could use."""
 
     topics: Topics
+    broken: Broken = ()
 
 
 class Request(_Message, frozen=True, array_like=True):
@@ -145,6 +167,8 @@ class Request(_Message, frozen=True, array_like=True):
     """Only what comes after this place."""
     limit: Number = 0
     """At most so many from each storage; 0 for all."""
+    to: Path = ()
+    """If it is for a particular storage: brokers that it has yet to reach, the next one first."""
 
 
 State = Literal["part", "end", "more", "nowhere"]
@@ -166,7 +190,47 @@ class Response(_Message, frozen=True, array_like=True):
     """How many publications there have been about these topics, with these."""
 
 
-Message = Subscribe | Unsubscribe | Publish | Advertise | Unadvertise | Request | Response
+class Seek(_Message, frozen=True, array_like=True):
+    """Somebody wants to know all storages of these topics; it goes to every broker."""
+
+    number: Number
+    """With the path's first broker, it identifies the search."""
+    topics: Topics
+    path: Path
+    """The brokers that it has passed, the asker's first."""
+
+
+class Found(_Message, frozen=True, array_like=True):
+    """A broker keeps topics that somebody seeks."""
+
+    number: Number
+    topics: Topics
+    way: Path
+    """The brokers from the asker, without it, to the storage's."""
+    path: Path
+    """Brokers that it has yet to reach, the next one first."""
+
+
+class Mended(_Message, frozen=True, array_like=True):
+    """A link has begun somewhere: what was published before may have been missed. It goes to every broker."""
+
+    path: Path
+    """The brokers that it has passed."""
+
+
+Message = (
+    Subscribe
+    | Unsubscribe
+    | Publish
+    | Stored
+    | Advertise
+    | Unadvertise
+    | Request
+    | Response
+    | Seek
+    | Found
+    | Mended
+)
 
 
 def _written(value: object) -> str:
@@ -183,19 +247,41 @@ def _read(kind: type, value: object) -> Filter:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_written)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message, dec_hook=_read)
+_batch_decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[Message], dec_hook=_read)
+
+
+T = TypeVar("T")
 
 
 def encode(message: Message) -> bytes:
     """A message as bytes."""
-    try:
-        return _encoder.encode(message)
-    except (UnicodeEncodeError, OverflowError) as bad:
-        raise BadMessage(f"{type(message).__name__} cannot be written: {bad}") from None
+    return _encoded(message)
+
+
+def encode_batch(messages: Sequence[Message]) -> bytes:
+    """Several messages as bytes, in order."""
+    return _encoded(messages)
 
 
 def decode(data: bytes) -> Message:
     """The message that bytes carry; BadMessage tells what is wrong with it."""
+    return _decoded(_decoder, data)
+
+
+def decode_batch(data: bytes) -> list[Message]:
+    """The messages that bytes carry; BadMessage tells what is wrong with one of them."""
+    return _decoded(_batch_decoder, data)
+
+
+def _encoded(what: object) -> bytes:
     try:
-        return _decoder.decode(data)
+        return _encoder.encode(what)
+    except (UnicodeEncodeError, OverflowError) as bad:
+        raise BadMessage(f"{type(what).__name__} cannot be written: {bad}") from None
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
     except (msgspec.DecodeError, BadFilter, UnicodeDecodeError, NotImplementedError) as bad:
         raise BadMessage(f"not a message of the overlay: {bad}") from None

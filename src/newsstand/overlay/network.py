@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Message, Name, encode
-from newsstand.overlay.node import Deliver, Kept, Out, OverlayBroker, Send
-from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.node import OverlayBroker
+from newsstand.overlay.outcomes import Out, Send
 from newsstand.overlay.topology import Topology
 
 Way = tuple[Name, Name]
@@ -35,10 +35,10 @@ Way = tuple[Name, Name]
 
 
 class Told(NamedTuple):
-    """What a broker has done for its clients or its storage."""
+    """What a broker has done, but for what it has sent."""
 
     broker: Name
-    out: Deliver | Kept | Answer
+    out: Out
 
 
 @dataclass(slots=True)

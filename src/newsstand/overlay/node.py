@@ -36,8 +36,7 @@ responses take any link.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
@@ -59,40 +58,17 @@ from newsstand.overlay.messages import (
     Request,
     Response,
     State,
+    Stored,
     Subscribe,
     Unadvertise,
     Unsubscribe,
     is_topic,
 )
-from newsstand.overlay.open_requests import Answer, OpenRequests
+from newsstand.overlay.open_requests import OpenRequests
+from newsstand.overlay.outcomes import Client, Deliver, Kept, Out, Receipt, Send
 from newsstand.overlay.storage import MemoryStorage, Storage
 from newsstand.overlay.subscription_table import SubscriptionTable
 from newsstand.overlay.value_sets import Value
-
-Client = Hashable
-
-
-class Send(NamedTuple):
-    """A message is to be sent to a neighbour."""
-
-    neighbour: Name
-    message: Message
-
-
-class Deliver(NamedTuple):
-    """A publication is to be delivered to a client."""
-
-    client: Client
-    publication: Publication
-
-
-class Kept(NamedTuple):
-    """The storage has kept a publication that it did not have."""
-
-    publication: Publication
-
-
-Out = Send | Deliver | Kept | Answer
 
 
 class _StorageClient:
@@ -118,14 +94,15 @@ class OverlayBroker:
     ) -> None:
         """A broker without links.
 
-        Publications and requests are numbered from `first_number`, which must be higher each time a broker of this
-        name begins anew. A response carries up to `batch` publications (the paper's: 1). The ids of the last
-        `remembered` publications are known, so that while the tree changes none is delivered twice.
+        Publications, requests and hops are numbered from `first_number`, which must be higher than any number of
+        before when a broker of this name begins anew. A response carries up to `batch` publications (the paper's: 1).
+        The ids of the last `remembered` publications are known, so that while the tree changes none is delivered
+        twice.
         """
         self.name = name
         self.storage: Storage = MemoryStorage() if storage is None else storage
         self.subscriptions = SubscriptionTable(covering)
-        self.advertisements = AdvertisementTable(name)
+        self.advertisements = AdvertisementTable(name, first_number, remembered)
         self.requests = OpenRequests(most_requests)
         self.links: dict[Name, bool] = {}
         """The neighbours, and whether the link to each belongs to the tree."""
@@ -134,7 +111,8 @@ class OverlayBroker:
         self._number = first_number
         self._batch = batch
         self._remembered = remembered
-        self._seen: dict[PublicationId, None] = {}
+        self._seen: dict[PublicationId, tuple[int, bool]] = {}
+        """The last attempt of each publication, and whether it was delivered."""
 
     # Links
 
@@ -180,12 +158,24 @@ class OverlayBroker:
         self, topic: str, attributes: Mapping[str, Value] | None = None, body: bytes = b"", *, at_ms: int
     ) -> list[Out]:
         """A client publishes."""
+        return self.send(self.compose(topic, attributes, body, at_ms=at_ms))
+
+    def compose(
+        self, topic: str, attributes: Mapping[str, Value] | None = None, body: bytes = b"", *, at_ms: int
+    ) -> Publication:
+        """A publication of a client's, with the next number, to be sent."""
         try:
             publication = Publication(self.name, self._number, topic, attributes or {}, body, at_ms)
         except ValueError as bad:
             raise BadMessage(f"publication: {bad}") from None
         self._number += 1
-        return self._forward(Publish(publication), None)
+        return publication
+
+    def send(
+        self, publication: Publication, *, attempt: int = 0, receipt: bool = False, late: bool = False
+    ) -> list[Out]:
+        """Send a publication on its way, for the first time or again; storages send receipts if asked to."""
+        return self._forward(Publish(publication, 0, attempt, () if receipt else None, late), None)
 
     def become_storage(self, topics: Iterable[str]) -> list[Out]:
         """Store these topics and no others: subscribe to them, advertise them, forget what else was kept."""
@@ -201,7 +191,11 @@ class OverlayBroker:
         for topic in sorted(before - set(topics)):
             out += self.unsubscribe(STORAGE, Filter.of_topic(topic))
             self.storage.forget(topic)
-        return out + _sent(self.advertisements.store(topics))
+        return out + self.advertise(topics)
+
+    def advertise(self, topics: Iterable[str]) -> list[Out]:
+        """Advertise these topics as stored here, and no others; what is kept and subscribed to stays as it is."""
+        return _sent(self.advertisements.store(topics))
 
     def request(
         self, client: Client, wanted: Filter, *, after: Position | None = None, limit: int = 0
@@ -237,36 +231,59 @@ class OverlayBroker:
                 return _sent(self.subscriptions.hear(neighbour, wanted))
             case Unsubscribe(wanted):
                 return _sent(self.subscriptions.unhear(neighbour, wanted))
-            case Advertise(topics, path):
-                if not path or path[0] != neighbour:
+            case Advertise(topics, way, broken):
+                if not way or way[0][0] != neighbour:
                     return self._drop("path of another")
-                return _sent(self.advertisements.hear(neighbour, topics, path))
-            case Unadvertise(topics):
-                return _sent(self.advertisements.unhear(neighbour, topics))
+                return _sent(self.advertisements.hear(neighbour, topics, way, broken))
+            case Unadvertise(topics, broken):
+                return _sent(self.advertisements.unhear(neighbour, topics, broken))
             case Request():
                 return self._route(message)
             case Response():
                 return self._return(message)
+            case Stored():
+                return self._hand_back(message)
+            case _:
+                return self._drop("not for this kind of broker")
 
     def _forward(self, message: Publish, sender: Name | None) -> list[Out]:
         """Deliver and forward a publication along the tree, against the way that subscriptions came."""
         publication = message.publication
-        if publication.id in self._seen:
+        attempt, delivered = self._seen.get(publication.id, (-1, False))
+        if message.attempt <= attempt:
             return self._drop("publication seen before")
-        self._seen[publication.id] = None
+        self._seen[publication.id] = message.attempt, delivered or not message.late
         if len(self._seen) > self._remembered:
             del self._seen[next(iter(self._seen))]
         out: list[Out] = []
         for client in self.subscriptions.clients_of(publication):
-            if client is not STORAGE:
+            if client is STORAGE:
+                out += [Kept(publication)] if self.storage.keep(publication) else []
+                out += self._receipt(message)
+            elif not (delivered or message.late):
                 out.append(Deliver(client, publication))
-            elif self.storage.keep(publication):
-                out.append(Kept(publication))
         neighbours = self.subscriptions.neighbours_of(publication, sender)
         if neighbours and message.hops >= MOST_HOPS:
             return out + self._drop("publication went too far")
-        onward = Publish(publication, message.hops + 1)
+        path = None if message.path is None else (*message.path, self.name)
+        onward = Publish(publication, message.hops + 1, message.attempt, path, message.late)
         return out + [Send(neighbour, onward) for neighbour in neighbours]
+
+    def _receipt(self, message: Publish) -> list[Out]:
+        """Tell a publisher who wants to know that the storage has a publication."""
+        if message.path is None:
+            return []
+        publication = message.publication
+        path: Path = (self.name, *reversed(message.path))
+        return self._hand_back(Stored(publication.origin, publication.number, path))
+
+    def _hand_back(self, stored: Stored) -> list[Out]:
+        rest = self._rest(stored.path)
+        if rest is None:
+            return []
+        if not rest:
+            return [Receipt((stored.origin, stored.number))]
+        return [Send(rest[0], Stored(stored.origin, stored.number, rest))]
 
     def _route(self, request: Request) -> list[Out]:
         """Answer a request for what is stored here, and send it towards a nearest storage for all else."""
@@ -297,8 +314,11 @@ class OverlayBroker:
 
     def _serve(self, request: Request) -> list[Out]:
         """What the storage has for a request."""
-        beyond = request.limit + 1 if request.limit else 0
-        found = self.storage.matching(request.filter, request.topics, request.after, beyond)
+        found = self.storage.matching(request.filter, request.topics, request.after, beyond(request))
+        return self.answer(request, found)
+
+    def answer(self, request: Request, found: Sequence[Publication]) -> list[Out]:
+        """Answer a request with what the storage has, up to `beyond` of it."""
         more = bool(request.limit) and len(found) > request.limit
         return self._answer(request, found[: request.limit] if more else found, "more" if more else "end")
 
@@ -315,19 +335,32 @@ class OverlayBroker:
 
     def _return(self, response: Response) -> list[Out]:
         """Take this broker off the path of a response, and send it to the next one, or give it to the client."""
-        if not response.path or response.path[0] != self.name:
-            return self._drop("path of another")
-        rest = response.path[1:]
+        rest = self._rest(response.path)
+        if rest is None:
+            return []
         if not rest:
             answers = self.requests.receive(response)
             return self._drop("response too late") if answers is None else [*answers]
-        if rest[0] not in self.links:
-            return self._drop("response cannot return")
         return [Send(rest[0], msgspec.structs.replace(response, path=rest))]
+
+    def _rest(self, path: Path) -> Path | None:
+        """A path without this broker, to the next one or to nobody; None if it leads nowhere."""
+        if not path or path[0] != self.name:
+            self.dropped["path of another"] += 1
+            return None
+        if len(path) > 1 and path[1] not in self.links:
+            self.dropped["response cannot return"] += 1
+            return None
+        return path[1:]
 
     def _drop(self, why: str) -> list[Out]:
         self.dropped[why] += 1
         return []
+
+
+def beyond(request: Request) -> int:
+    """How much of the storage has to be looked at to answer a request; 0 for all."""
+    return request.limit + 1 if request.limit else 0
 
 
 def _sent(told: Iterable[tuple[Name, Message]]) -> list[Out]:
