@@ -17,7 +17,7 @@ from newsstand.planning.cost import traffic
 from newsstand.planning.improve import improve
 from newsstand.planning.problem import Limits, Plan, Problem
 from newsstand.planning.radius import Floats, Program, as_plan, program
-from newsstand.planning.relaxed import TIME_LIMIT_S, Bounded, Fractions, bounded, relax, rounded
+from newsstand.planning.relaxed import TIME_LIMIT_S, Bounded, Fractions, bound_of_topics, bounded, relax, rounded
 from newsstand.planning.tree_median import tree_median
 
 TOLERANCE = 1e-6
@@ -38,7 +38,7 @@ def exact(
     fractions = relax(model, time_limit_s)
     start = improve(problem, rounded(model, fractions.values if fractions else None))
     if fractions is None:
-        return bounded(problem, start, float(model.certain))
+        return bounded(problem, start, bound_of_topics(problem))
     return _branch_and_bound(model, fractions, start, until - clock())
 
 

@@ -17,6 +17,7 @@ from newsstand.planning.improve import improve
 from newsstand.planning.problem import Ints, Plan, Problem
 from newsstand.planning.radius import Bools, Floats, Program, as_plan, program
 from newsstand.planning.room import missing_replicas, replicas_with_room, storages_allowed
+from newsstand.planning.tree_median import tree_median
 
 TIME_LIMIT_S = 300.0
 
@@ -52,13 +53,26 @@ class Fractions:
 def relaxed(problem: Problem, time_limit_s: float = TIME_LIMIT_S) -> Bounded:
     """A rounded and improved plan, and the bound of the linear program.
 
-    The bound is 0 if the program is not solved in time; then the plan is that of local search from any rounding.
+    If the program is not solved in time, the plan is that of local search from any rounding, and the bound is
+    `bound_of_topics`.
     """
     model = program(problem)
     fractions = relax(model, time_limit_s)
     plan = improve(problem, rounded(model, fractions.values if fractions else None))
-    bound = model.traffic(fractions.cost) if fractions else float(model.certain)
-    return bounded(problem, plan, bound)
+    return bounded(problem, plan, model.traffic(fractions.cost) if fractions else bound_of_topics(problem))
+
+
+def bound_of_topics(problem: Problem) -> float:
+    """What traffic would be if no topic stood in another's way: a bound told quickly, on trees; else 0."""
+    if not problem.topology.is_tree:
+        return 0.0
+    most = storages_allowed(problem)
+    return float(
+        sum(
+            tree_median(problem.topology, demand, min(limits.most, most)).cost
+            for demand, limits in zip(problem.demand, problem.replication, strict=True)
+        )
+    )
 
 
 def bounded(problem: Problem, plan: Plan, bound: float) -> Bounded:
