@@ -49,6 +49,13 @@ class Moving(RuleBasedStateMachine):
             self.keeps[name] = self.was_kept = True
 
     @rule()
+    def arrive(self) -> None:
+        """Time enough to begin, to tell of it, and to drop."""
+        for name in BROKERS * 3:
+            self.beat(name, heard=True)
+            self.copy(name)
+
+    @rule()
     def restart(self) -> None:
         self.placement = Placement(self.placement.version, self.placement.topics())
 
