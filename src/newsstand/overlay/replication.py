@@ -62,10 +62,6 @@ class ReplicatingBroker(OverlayBroker):
             STORAGE, Filter.of_topic(topic)
         )
 
-    def way(self, topic: str) -> Path | None:
-        """The brokers to a nearest storage, without this one; None if none is known."""
-        return self.advertisements.way(topic)
-
     # Other storages
 
     def seek(self, topics: Iterable[str]) -> tuple[int, list[Out]]:
