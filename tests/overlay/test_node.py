@@ -84,7 +84,7 @@ def test_what_nobody_stores_is_missing_at_once() -> None:
 def asked() -> tuple[OverlayBroker, int]:
     broker = OverlayBroker("a")
     broker.link_up("b")
-    broker.receive("b", Advertise(("storms",), ("b",)))
+    broker.receive("b", Advertise(("storms",), (("b", 1),)))
     number, _ = broker.request("ann", STORMS)
     return broker, number
 
@@ -114,7 +114,7 @@ def test_an_answer_with_a_hole_is_told_as_missing() -> None:
 def test_too_many_open_requests_end_the_oldest() -> None:
     broker = OverlayBroker("a", most_requests=2)
     broker.link_up("b")
-    broker.receive("b", Advertise(("storms",), ("b",)))
+    broker.receive("b", Advertise(("storms",), (("b", 1),)))
     numbers = [broker.request("ann", STORMS)[0] for _ in range(2)]
     _, out = broker.request("ann", STORMS)
     assert out[0] == Answer("ann", numbers[0], finished=True, missing=("storms",))
@@ -155,7 +155,7 @@ def test_strangers_and_false_paths_are_not_listened_to() -> None:
     broker = OverlayBroker("a")
     assert broker.receive("b", Publish(Publication("b", 1, "storms"))) == []
     broker.link_up("b")
-    assert broker.receive("b", Advertise(("storms",), ("c", "b"))) == []
+    assert broker.receive("b", Advertise(("storms",), (("c", 1), ("b", 1)))) == []
     assert broker.advertisements.rows() == {}
     assert broker.dropped == {"from a stranger": 1, "path of another": 1}
     assert broker.link_down("c") == []

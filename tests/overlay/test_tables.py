@@ -12,6 +12,7 @@ from newsstand.overlay.messages import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
+    Way,
 )
 from newsstand.overlay.subscription_table import SubscriptionTable
 
@@ -96,7 +97,12 @@ def test_a_lost_link_takes_its_subscriptions_along() -> None:
     assert table.heard() == {"c": frozenset()}
 
 
+def way(*brokers: str) -> Way:
+    return tuple((broker, 1) for broker in brokers)
+
+
 def advertised(*neighbours: str) -> AdvertisementTable:
+    """A table of broker a, whose hops to its neighbours have the numbers 2, 3, …; its storage has 1."""
     table = AdvertisementTable("a")
     for neighbour in neighbours:
         assert table.link_up(neighbour) == []
@@ -105,68 +111,101 @@ def advertised(*neighbours: str) -> AdvertisementTable:
 
 def test_the_three_rules_of_section_4_1() -> None:
     table = advertised("b", "c", "d")
-    assert table.hear("b", ("storms",), ("b", "x", "s1")) == [
-        ("c", Advertise(("storms",), ("a", "b", "x", "s1"))),
-        ("d", Advertise(("storms",), ("a", "b", "x", "s1"))),
+    by_b = (("a", 2), ("b", 1), ("x", 1), ("s1", 1))
+    assert table.hear("b", ("storms",), way("b", "x", "s1")) == [
+        ("c", Advertise(("storms",), by_b)),
+        ("d", Advertise(("storms",), by_b)),
     ]
     assert table.nearest("storms") == Nearest(3, ("b",))
 
-    assert table.hear("c", ("storms",), ("c", "y", "s2")) == [], "equally near: kept, not forwarded"
+    assert table.hear("c", ("storms",), way("c", "y", "s2")) == [], "equally near: kept, not forwarded"
     assert table.nearest("storms") == Nearest(3, ("b", "c"))
 
-    nearer = table.hear("d", ("storms",), ("d", "s3"))
+    by_d = (("a", 4), ("d", 1), ("s3", 1))
+    nearer = table.hear("d", ("storms",), way("d", "s3"))
     assert nearer == [
-        ("b", Advertise(("storms",), ("a", "d", "s3"))),
-        ("c", Advertise(("storms",), ("a", "d", "s3"))),
+        ("b", Advertise(("storms",), by_d)),
+        ("c", Advertise(("storms",), by_d)),
         ("d", Unadvertise(("storms",))),
     ], "nearer: replaces the others, is forwarded, and d need not know a way through itself"
     assert table.nearest("storms") == Nearest(2, ("d",))
+    assert table.way("storms") == ("d", "s3")
 
-    assert table.hear("b", ("storms",), ("b", "x", "s1")) == [], "farther: not forwarded, the table stays"
+    assert table.hear("b", ("storms",), way("b", "x", "s1")) == [], "farther: not forwarded, the table stays"
     assert table.nearest("storms") == Nearest(2, ("d",))
 
 
 def test_when_the_nearest_goes_the_next_nearest_are_there() -> None:
     table = advertised("b", "c", "d")
-    table.hear("b", ("storms",), ("b", "s1"))
-    table.hear("c", ("storms",), ("c", "s2"))
-    table.hear("d", ("storms",), ("d",))
+    table.hear("b", ("storms",), way("b", "s1"))
+    table.hear("c", ("storms",), way("c", "s2"))
+    table.hear("d", ("storms",), way("d"))
     assert table.nearest("storms") == Nearest(1, ("d",))
-    table.link_down("d")
+    assert table.link_down("d") == [
+        ("b", Unadvertise(("storms",), (("a", 4),))),
+        ("c", Advertise(("storms",), (("a", 2), ("b", 1), ("s1", 1)), (("a", 4),))),
+    ]
     assert table.nearest("storms") == Nearest(2, ("b", "c"))
     table.unhear("b", ("storms",))
     assert table.nearest("storms") == Nearest(2, ("c",))
     assert table.unhear("c", ("storms",)) == [("b", Unadvertise(("storms",)))]
     assert table.rows() == {}
+    assert table.way("storms") is None
 
 
 def test_a_storage_here_is_nearest_of_all() -> None:
     table = advertised("b")
-    table.hear("b", ("storms",), ("b",))
-    assert table.store(["storms"]) == [("b", Advertise(("storms",), ("a",)))]
+    table.hear("b", ("storms",), way("b"))
+    assert table.store(["storms"]) == [("b", Advertise(("storms",), (("a", 1),)))]
     assert table.nearest("storms") == Nearest(0, ())
-    assert table.store([]) == [("b", Unadvertise(("storms",)))]
+    assert table.way("storms") == ()
+    assert table.store([]) == [("b", Unadvertise(("storms",), (("a", 1),)))]
     assert table.nearest("storms") == Nearest(1, ("b",))
+
+
+def test_what_a_storage_keeps_on_keeping_is_advertised_anew_when_something_goes() -> None:
+    table = advertised("b")
+    table.store(["fires", "storms"])
+    assert table.store(["fires", "floods", "storms"]) == [("b", Advertise(("floods",), (("a", 1),)))]
+    assert table.store(["fires"]) == [
+        ("b", Advertise(("fires",), (("a", 3),), (("a", 1),))),
+        ("b", Unadvertise(("floods", "storms"), (("a", 1),))),
+    ]
 
 
 def test_a_way_through_itself_is_no_way() -> None:
     table = advertised("b")
-    assert table.hear("b", ("storms",), ("b", "a", "s")) == []
+    assert table.hear("b", ("storms",), way("b", "a", "s")) == []
     assert table.nearest("storms") is None
 
 
-def test_a_way_through_a_neighbour_that_knows_better_is_outdated() -> None:
-    table = advertised("b", "c")
-    table.hear("b", ("storms",), ("b", "s"))
-    table.hear("c", ("storms",), ("c", "b", "s"))
-    assert table.unhear("b", ("storms",)) == [("c", Unadvertise(("storms",)))]
-    assert table.nearest("storms") is None
+def test_all_ways_with_a_broken_hop_end_at_once_and_none_comes_back() -> None:
+    table = advertised("b", "c", "d")
+    table.hear("b", ("storms", "fires"), way("b", "s"))
+    table.hear("c", ("storms", "fires"), way("c", "x", "s"))
+    table.hear("d", ("storms",), (("d", 1), ("x", 1), ("y", 1), ("s", 2)))
+    broken = (("s", 1),)
+    told = table.unhear("b", ("storms",), broken)
+    assert table.rows() == {"storms": Nearest(4, ("d",))}
+    assert all(message.broken == broken for _, message in told)
+    table.hear("c", ("storms",), way("c", "x", "s"))
+    assert table.rows() == {"storms": Nearest(4, ("d",))}
+
+
+def test_broken_hops_are_remembered_as_long_as_there_is_room() -> None:
+    table = AdvertisementTable("a", remembered=1)
+    table.link_up("b")
+    table.unhear("b", ("storms",), (("s", 1),))
+    table.hear("b", ("storms",), way("b", "s"))
+    assert table.rows() == {}
+    table.unhear("b", ("storms",), (("s", 2),))
+    table.hear("b", ("storms",), way("b", "s"))
+    assert table.rows() == {"storms": Nearest(2, ("b",))}, "as wrong as its neighbour, until that knows better"
 
 
 def test_no_way_is_longer_than_a_message_may_tell() -> None:
     table = advertised("b", "c")
-    path = ("b", *(f"n{number}" for number in range(MOST_HOPS - 1)))
-    assert table.hear("b", ("storms",), path) == []
+    assert table.hear("b", ("storms",), way("b", *(f"n{number}" for number in range(MOST_HOPS - 1)))) == []
     assert table.nearest("storms") == Nearest(MOST_HOPS, ("b",))
 
 
@@ -180,7 +219,7 @@ def test_topics_go_together_and_not_too_many() -> None:
 
 def test_topics_that_a_filter_may_match() -> None:
     table = advertised("b")
-    table.hear("b", ("storms", "fires", "floods"), ("b",))
+    table.hear("b", ("storms", "fires", "floods"), way("b"))
     assert table.topics_of(STORMS) == ["storms"]
     assert table.topics_of(Filter.parse("topic prefix 'f'")) == ["fires", "floods"]
     assert table.topics_of(Filter.parse("severity > 3")) == ["fires", "floods", "storms"]

@@ -5,11 +5,11 @@ nearest of them. So the three rules of the paper come out: one that is equally n
 that is nearer replaces the others and is forwarded, one that is farther is not forwarded. And when the nearest
 storage, the link to it or a broker between goes, the next nearest is known already.
 
-Ways make it work on any graph: a broker ignores those through itself, so distances never count up without end. Each
-hop has a number of its own, which ends with the link or the storage that it stands for. Whoever tells that a way has
-ended tells which hop has, and all others with the same hop end at once; otherwise brokers would try one outdated way
-after the other when a storage goes (after Pei et al., *BGP-RCN: improving BGP convergence through root cause
-notification*, 2005).
+Ways make it work on any graph: a broker ignores those through itself, so distances never count up without end.
+Each hop has a number of its own, which ends with the link or the storage that it stands for. Whoever tells that
+a way has ended tells which hop has, and all ways with the same hop end at once; otherwise brokers would try one
+outdated way after the other when a storage goes (after Pei et al., *BGP-RCN: improving BGP convergence through
+root cause notification*, 2005).
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import MOST_HOPS, MOST_TOPICS, Advertise, Broken, Hop, Name, Unadvertise, Way
+from newsstand.overlay.messages import (
+    MOST_HOPS,
+    MOST_TOPICS,
+    Advertise,
+    Broken,
+    Hop,
+    Name,
+    Path,
+    Unadvertise,
+    Way,
+)
 
 Told = list[tuple[Name, Advertise | Unadvertise]]
 """What to send to whom, in order."""
@@ -38,7 +48,7 @@ class AdvertisementTable:
     """What a broker knows about storages."""
 
     def __init__(self, name: Name, first_number: int = 1, remembered: int = 4096) -> None:
-        """A table without links; its hops are numbered from `first_number`, and the last broken ones remembered."""
+        """A table without links; its hops are numbered from `first_number`, the last broken ones remembered."""
         self._name = name
         self._number = first_number
         self._remembered = remembered
@@ -62,6 +72,11 @@ class AdvertisementTable:
     def nearest(self, topic: str) -> Nearest | None:
         """The row of a topic; None if no storage of it is known."""
         return self._nearest.get(topic)
+
+    def way(self, topic: str) -> Path | None:
+        """The brokers to a nearest storage, the next one first; none if it is here, None if none is known."""
+        way = self._chosen.get(topic)
+        return None if way is None else tuple(broker for broker, _ in way[1:])
 
     def rows(self) -> dict[str, Nearest]:
         """The whole table."""

@@ -137,8 +137,8 @@ class Stored(_Message, frozen=True, array_like=True):
 class Advertise(_Message, frozen=True, array_like=True):
     """The sender knows a way to a storage of these topics.
 
-    The way begins with the sender and ends with the storage's broker, so its length is the distance in hops from the
-    receiver.
+    The way begins with the sender and ends with the storage's broker, so its length is the distance in hops from
+    the receiver.
     """
 
     topics: Topics

@@ -148,6 +148,10 @@ class Network:
         """How many messages have been sent and not received."""
         return sum(map(len, self._flying.values()))
 
+    def crossed_by(self, *kinds: str) -> int:
+        """How many messages of these kinds have crossed any link; each counts once for every link."""
+        return sum(crossed.messages[kind] for crossed in self.crossed.values() for kind in kinds)
+
     def step(self) -> bool:
         """One message arrives; False if there is none."""
         way = self._pick()

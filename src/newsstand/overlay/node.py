@@ -94,10 +94,10 @@ class OverlayBroker:
     ) -> None:
         """A broker without links.
 
-        Publications, requests and hops are numbered from `first_number`, which must be higher than any number of
-        before when a broker of this name begins anew. A response carries up to `batch` publications (the paper's: 1).
-        The ids of the last `remembered` publications are known, so that while the tree changes none is delivered
-        twice.
+        Publications, requests and hops are numbered from `first_number`, which must be higher than any number
+        of before when a broker of this name begins anew. A response carries up to `batch` publications (the
+        paper's: 1). The ids of the last `remembered` publications are known, so that while the tree changes none
+        is delivered twice.
         """
         self.name = name
         self.storage: Storage = MemoryStorage() if storage is None else storage
