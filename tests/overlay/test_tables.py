@@ -129,7 +129,6 @@ def test_the_three_rules_of_section_4_1() -> None:
         ("d", Unadvertise(("storms",))),
     ], "nearer: replaces the others, is forwarded, and d need not know a way through itself"
     assert table.nearest("storms") == Nearest(2, ("d",))
-    assert table.way("storms") == ("d", "s3")
 
     assert table.hear("b", ("storms",), way("b", "x", "s1")) == [], "farther: not forwarded, the table stays"
     assert table.nearest("storms") == Nearest(2, ("d",))
@@ -150,7 +149,6 @@ def test_when_the_nearest_goes_the_next_nearest_are_there() -> None:
     assert table.nearest("storms") == Nearest(2, ("c",))
     assert table.unhear("c", ("storms",)) == [("b", Unadvertise(("storms",)))]
     assert table.rows() == {}
-    assert table.way("storms") is None
 
 
 def test_a_storage_here_is_nearest_of_all() -> None:
@@ -158,7 +156,6 @@ def test_a_storage_here_is_nearest_of_all() -> None:
     table.hear("b", ("storms",), way("b"))
     assert table.store(["storms"]) == [("b", Advertise(("storms",), (("a", 1),)))]
     assert table.nearest("storms") == Nearest(0, ())
-    assert table.way("storms") == ()
     assert table.store([]) == [("b", Unadvertise(("storms",), (("a", 1),)))]
     assert table.nearest("storms") == Nearest(1, ("b",))
 

@@ -25,7 +25,6 @@ from newsstand.overlay.messages import (
     Broken,
     Hop,
     Name,
-    Path,
     Unadvertise,
     Way,
 )
@@ -72,11 +71,6 @@ class AdvertisementTable:
     def nearest(self, topic: str) -> Nearest | None:
         """The row of a topic; None if no storage of it is known."""
         return self._nearest.get(topic)
-
-    def way(self, topic: str) -> Path | None:
-        """The brokers to a nearest storage, the next one first; none if it is here, None if none is known."""
-        way = self._chosen.get(topic)
-        return None if way is None else tuple(broker for broker, _ in way[1:])
 
     def rows(self) -> dict[str, Nearest]:
         """The whole table."""
