@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -93,3 +96,9 @@ def test_a_message_with_a_wrong_byte_is_a_message_or_refused(message: Message, p
         assert encode(decode(bytes(data)))
     except BadMessage:
         return
+
+
+def test_a_broker_of_the_overlay_loads_neither_numpy_nor_sockets() -> None:
+    code = "import newsstand.overlay.network, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "networkx", "asyncio", "pyspark"} & set(told.stdout.split())
