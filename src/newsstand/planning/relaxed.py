@@ -82,15 +82,17 @@ def bounded(problem: Problem, plan: Plan, bound: float) -> Bounded:
 
 
 def relax(model: Program, time_limit_s: float) -> Fractions | None:
-    """Solve the linear program; None if time is up."""
+    """Solve the linear program, by an interior point and from there to a vertex; None if time is up."""
+    if time_limit_s <= 0:
+        return None
     at_least, at_most = np.isfinite(model.lower), np.isfinite(model.upper)
     solved = optimize.linprog(
         model.cost,
         sparse.vstack([model.rows[at_most], -model.rows[at_least]], format="csr"),
         np.concatenate([model.upper[at_most], -model.lower[at_least]]),
         bounds=np.stack([np.zeros_like(model.most), model.most], axis=1),
-        method="highs",
-        options={"time_limit": max(0.0, time_limit_s)},
+        method="highs-ipm",
+        options={"time_limit": time_limit_s},
     )
     if solved.status != 0:
         return None
