@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results lock clean
+.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,9 @@ bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado
 
 bench-results: $(READY)  ## six hours of broker events under every policy, by the broker's core and compiled
 	@$(BIN)/python benchmarks/replay_results.py
+
+bench-plan: $(READY)  ## planning: greedy compiled, side by side with plain loops, and on 2,000 brokers
+	@$(BIN)/python benchmarks/plan_storages.py
 
 lock: $(READY)  ## pin the dependencies anew
 	@$(BIN)/pip install -q uv

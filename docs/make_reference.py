@@ -73,6 +73,28 @@ and sizes in bytes where the name says no other:
 
 A ratio of nothing is `null`. See [replay broker events](../how-to/replay-broker-events.md).
 """,
+    "newsstand plan": """\
+`--json` prints one object:
+
+| name | meaning |
+|---|---|
+| `method` | the method |
+| `weights` | each topic's share of all requests |
+| `possible` | for each topic, how often each node was picked, over all assumed servers (PS) |
+| `storages` | the nodes that become storages, in the order chosen |
+| `assignment` | for each topic, the storages that keep it, in the order chosen |
+| `mean_hops` | between a request and the storage that answers it |
+| `traffic` | requests times hops per second |
+| `gap` | of `relaxed` and `exact`: the share of the traffic that another plan might spare; 0 if none can |
+| `short` | only if replicas found no room: how many of each topic |
+| `reassignment` | only with `--from`, see below |
+
+`reassignment` is `{before, after, replanned}`, each `{mean_hops, traffic}`, the last with `storages`: with the old
+assignment, with the new one, and if storages were chosen anew; `gain`, the share of traffic spared, and
+`gain_per_copy`; `moved`, for each topic the nodes `added` and `removed`; `copies` and `removals`, their numbers;
+`moved_demand`, the share of requests for what is copied; `new_topics`, those kept nowhere before; `worth_it`. See
+[plan storages](../how-to/plan-storages.md).
+""",
     "newsstand policies": """\
 `--json` prints a list of `{name, title, uses_push, offline}`.
 """,

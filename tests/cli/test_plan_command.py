@@ -57,9 +57,9 @@ def test_publishing_is_told_as_if_each_server_counted_once(
 
 
 def test_assigning_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", EXAMPLE, "--json"]) == 0
     plan, changed = tmp_path / "plan.json", tmp_path / "changed.json"
-    plan.write_text(capsys.readouterr().out)
+    assert run(["plan", EXAMPLE, "--json", "--out", str(plan)]) == 0
+    assert json.loads(plan.read_text()) == json.loads(capsys.readouterr().out)
     network = json.loads(Path(EXAMPLE).read_text())
     network["topics"] |= {"a": network["topics"]["c"], "c": network["topics"]["a"]}
     changed.write_text(json.dumps(network))
@@ -108,7 +108,12 @@ def test_a_table_for_people_and_a_figure(tmp_path: Path, capsys: pytest.CaptureF
         (["--from", EXAMPLE], f"{EXAMPLE}: field 'assignment' is missing"),
         (
             ["--from", EXAMPLE, "--method", "exact"],
-            "--method exact: with --from, topics are assigned by srl or wrr",
+            "--method exact: with --from, topics are assigned by srl, wrr or swap",
+        ),
+        (["--out", "nowhere/plan.json"], "--out nowhere/plan.json: no folder nowhere"),
+        (
+            ["--out", str(Path(EXAMPLE).parent)],
+            f"--out {Path(EXAMPLE).parent}: cannot be written (Is a directory)",
         ),
         (["--figure", "plan.txt"], "--figure plan.txt: the name must end in .svg, .png or .pdf"),
     ],

@@ -85,8 +85,10 @@ def show(told: Told) -> None:
         missing = f"  ({short[name]} missing: no room)" if name in short else ""
         table.add_row(name, f"{told['weights'][name]:.4f}", kept + missing)
     console.print(table)
-    gap = f", at most {told['gap']:.2%} above the least" if "gap" in told else ""
-    console.print(f"{told['mean_hops']:.4f} hops on average, {told['traffic']:,.6g} requests x hops/s{gap}")
+    proof = ""
+    if "gap" in told:
+        proof = f"; another plan might spare {told['gap']:.2%}" if told["gap"] else "; no plan has less"
+    console.print(f"{told['mean_hops']:.4f} hops on average, {told['traffic']:,.6g} requests x hops/s{proof}")
 
 
 def show_reassignment(told: Told) -> None:
