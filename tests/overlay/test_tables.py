@@ -189,6 +189,17 @@ def test_all_ways_with_a_broken_hop_end_at_once_and_none_comes_back() -> None:
     assert table.rows() == {"storms": Nearest(4, ("d",))}
 
 
+def test_an_advertisement_that_tells_of_a_broken_hop_ends_ways_of_other_topics_too() -> None:
+    table = advertised("b", "c")
+    table.hear("b", ("storms", "fires"), way("b", "s"))
+    told = table.hear("b", ("storms",), (("b", 2), ("t", 1)), (("s", 1),))
+    assert table.rows() == {"storms": Nearest(2, ("b",))}
+    assert told == [
+        ("c", Advertise(("storms",), (("a", 2), ("b", 2), ("t", 1)), (("s", 1),))),
+        ("c", Unadvertise(("fires",), (("s", 1),))),
+    ]
+
+
 def test_broken_hops_are_remembered_as_long_as_there_is_room() -> None:
     table = AdvertisementTable("a", remembered=1)
     table.link_up("b")
