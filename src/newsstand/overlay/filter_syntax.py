@@ -40,6 +40,8 @@ DEEPEST = 32
 MOST_VALUES = 256
 """How many values a filter may name."""
 
+SPACES = " \t\n\r\f\v"
+
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_0-9.]))
@@ -68,7 +70,13 @@ class Token(NamedTuple):
         return self.text.lower() if self.kind == "name" and self.text.lower() in WORDS else ""
 
     def __str__(self) -> str:
-        return "the end" if self.kind == "end" else self.text
+        return "the end" if self.kind == "end" else shown(self.text)
+
+
+def shown(text: str) -> str:
+    """A piece of a text for one line, without what cannot be printed, and not too long."""
+    short = text if len(text) <= 40 else f"{text[:40]}…"
+    return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 
 def parse(text: str) -> Expression:
@@ -93,9 +101,9 @@ def _tokens(text: str) -> list[Token]:
     while not tokens or tokens[-1].kind != "end":
         found = _TOKEN.match(text, place)
         if found is None:
-            rest = text[place:].lstrip()
+            rest = text[place:].lstrip(SPACES)
             column = len(text) - len(rest) + 1
-            what = "a quote is not closed" if rest[0] in "'\"" else f"'{rest[0]}' is not understood"
+            what = "a quote is not closed" if rest[0] in "'\"" else f"'{shown(rest[0])}' is not understood"
             raise BadFilter(f"filter, column {column}: {what}")
         kind = str(found.lastgroup)
         tokens.append(Token(kind, found[kind], found.start(kind) + 1))
