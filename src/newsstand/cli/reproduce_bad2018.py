@@ -115,7 +115,7 @@ def bad2018(
     if part != Part.prototype:
         experiment = experiment_of(quick, runs, cache_mb, scale, hours)
         written = _simulate(out, experiment, keep, master, conf)
-    tell(written, as_json, width=24)
+    tell(written, as_json, width=28)
 
 
 def experiment_of(
