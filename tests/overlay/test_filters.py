@@ -223,7 +223,7 @@ def test_covers_is_never_wrong_and_transitive(filters: list[Filter]) -> None:
 
 @pytest.mark.slow
 @given(st.lists(FEW, min_size=6, max_size=12))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=3_000, deadline=None)
 def test_covers_is_never_wrong_and_transitive_in_many_cases(filters: list[Filter]) -> None:
     check_that_covers_is_right(filters)
 
