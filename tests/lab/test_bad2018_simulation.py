@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import newsstand
 from newsstand.cli.main import run as command
-from newsstand.cli.reproduce_bad2018 import command_of, experiment_of
+from newsstand.cli.reproduce_bad2018 import command_of, experiment_of, play_command_of
 from newsstand.lab import bad2018_simulation_report
 from newsstand.lab.bad2018_prototype import POLICIES
 from newsstand.lab.bad2018_prototype_report import COLUMNS
@@ -46,9 +46,11 @@ from newsstand.lab.bad2018_simulation_beyond import claims as claims_beyond
 from newsstand.lab.bad2018_simulation_beyond import table
 from newsstand.lab.bad2018_simulation_claims import WHY, claims
 from newsstand.lab.bad2018_simulation_figures import tables, variants_table
-from newsstand.lab.bad2018_simulation_measured import Measured, interval, student
+from newsstand.lab.bad2018_simulation_measured import Measured
 from newsstand.lab.bad2018_simulation_report import write
-from newsstand.lab.bad2018_simulation_runs import COMPUTING, sources_digest
+from newsstand.lab.bad2018_simulation_runs import COMPUTING
+from newsstand.lab.intervals import interval, student
+from newsstand.lab.kept_runs import sources_digest
 from newsstand.lab.result_kernel import OF_EACH_CACHE
 
 SIZES = (50, 200, 500)
@@ -440,7 +442,7 @@ def test_a_changed_source_has_runs_of_its_own(tmp_path: Path, monkeypatch: pytes
     for text in ("one", "other", "one"):
         kernel.write_text(text)
         sources_digest.cache_clear()
-        digests.append(sources_digest())
+        digests.append(sources_digest(COMPUTING))
     sources_digest.cache_clear()
     assert digests[0] != digests[1]
     assert digests[0] == digests[2]
@@ -531,6 +533,11 @@ def test_quick_is_a_tenth_with_few_sizes_and_runs() -> None:
     assert other == Experiment((1, 2), (50, 500), 5, hours=1.0)
     assert command_of(whole) == "newsstand reproduce bad2018"
     assert command_of(other).endswith("bad2018 --runs 2 --cache-mb 50 --cache-mb 500 --scale 5 --hours 1")
+
+
+def test_what_was_played_is_told_by_its_command() -> None:
+    assert play_command_of(None, 36, 4.0, 400, 2018) == "newsstand reproduce bad2018 --part prototype"
+    assert play_command_of([100], 10, 4.0, 400, 7).endswith("--part prototype --size 100 --minutes 10 --seed 7")
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def bad2018(
             *(word for one in conf or () for word in ("--conf", one)),
         ]
         plays = plays_of(sorted({1000 * one for one in size or SIZES}), apart=apart)
-        written = _play(out, minutes, factor, subscribers, seed, plays, spark)
+        command = play_command_of(size, minutes, factor, subscribers, seed)
+        written = _play(out, minutes, factor, subscribers, seed, plays, spark, command)
     if part != Part.prototype:
         experiment = experiment_of(quick, runs, cache_mb, scale, hours)
         written = _simulate(out, experiment, keep, master, conf)
@@ -169,6 +170,7 @@ def _play(
     seed: int,
     plays: list[list[Scheme]],
     spark: list[str],
+    command: str,
 ) -> dict[str, object]:
     from newsstand.cli.prototype import Prototype, run_prototype
     from newsstand.lab.bad2018_prototype_report import write
@@ -182,7 +184,21 @@ def _play(
         f"{subscribers} subscribers at each broker, {minutes:g} minutes of the trace of seed {seed} played "
         f"{factor:g} times as fast, the first {warm_up:g} minutes not counted."
     )
-    return write(rows, setting, "newsstand reproduce bad2018 --part prototype", out)
+    return write(rows, setting, command, out)
+
+
+def play_command_of(sizes: list[int] | None, minutes: float, factor: float, subscribers: int, seed: int) -> str:
+    """The command that plays it."""
+    words = ["newsstand reproduce bad2018 --part prototype", *(f"--size {size}" for size in sizes or ())]
+    for name, value, usual in (
+        ("minutes", minutes, 36),
+        ("factor", factor, 4),
+        ("subscribers", subscribers, 400),
+        ("seed", seed, 2018),
+    ):
+        if value != usual:
+            words.append(f"--{name} {value:g}")
+    return " ".join(words)
 
 
 def plays_of(sizes: list[int], *, apart: bool) -> list[list[Scheme]]:
