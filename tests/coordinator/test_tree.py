@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,9 +57,20 @@ def test_a_broker_with_as_many_links_as_it_may_have_gets_no_more() -> None:
     assert mended(links, places, Network(), 2) == {*links, ("new", "x")}
 
 
-def test_without_places_it_is_the_least_linked_then_the_first() -> None:
-    links = [("a", "b"), ("a", "c")]
+def test_without_places_it_is_who_is_in_the_middle_then_the_first() -> None:
+    links = [("a", "b"), ("b", "c")]
     assert mended(links, dict.fromkeys("abcd", NOWHERE), Network()) == {*links, ("b", "d")}
+    assert mended(links, dict.fromkeys("abcd", NOWHERE), Network(), 2) == {*links, ("a", "d")}
+
+
+def test_without_places_ways_stay_short_as_brokers_come() -> None:
+    links: frozenset[Link] = frozenset()
+    names = [f"edge{number:02d}" for number in range(40)]
+    for number in range(len(names)):
+        links = mended(links, dict.fromkeys(names[: number + 1], NOWHERE), Network())
+    overlay = nx.Graph(links)
+    assert nx.is_tree(overlay)
+    assert nx.diameter(overlay) <= 7
 
 
 def test_the_parts_that_a_dead_broker_leaves_are_linked_by_the_nearest_pairs() -> None:

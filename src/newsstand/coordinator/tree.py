@@ -3,13 +3,12 @@
 A broker that comes is linked to the nearest one that has links to spare. Where one goes, the parts that are left
 are linked again by the nearest pairs. Links between brokers that stay are never touched, so a change costs as few
 as it can. Near is as in `choosing`: by hops where the network connects two brokers, otherwise by miles; of equals,
-and where nothing is known, the pair with the fewest links, then the first by name.
+and where nothing is known, the pair that makes the shortest of the longest ways, then the first by name.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, product
 
@@ -21,7 +20,7 @@ LEAST_DEGREE = 2
 """Every part of a tree has a broker with one link at most: if each may have two, there is a pair to link."""
 
 Pair = tuple[float, float, int, str, str]
-"""Hops, miles and links of two brokers, and who they are: the least is linked first."""
+"""Hops and miles between two brokers, how far the farthest are from them, and who they are: the least is first."""
 
 
 def mended(
@@ -36,16 +35,14 @@ def mended(
     """
     parts = _Parts(places)
     kept = {(a, b) for a, b in sorted(links) if a in places and b in places and parts.join(a, b)}
-    linked = Counter(end for link in kept for end in link)
     pairs = [
         (network.hops(places[a].node, places[b].node), great_circle_miles(places[a], places[b]), 0, a, b)
         for a, b in parts.between()
     ]
     heapq.heapify(pairs)
-    for a, b in _nearest(pairs, linked, degree):
+    for a, b in _nearest(pairs, parts, degree):
         if parts.join(a, b):
             kept.add((a, b))
-            linked.update((a, b))
             if len(kept) == len(places) - 1:
                 break
     return frozenset(kept)
@@ -56,16 +53,16 @@ def neighbours(links: Iterable[Link], name: str) -> list[str]:
     return sorted(b if a == name else a for a, b in links if name in (a, b))
 
 
-def _nearest(pairs: list[Pair], linked: Mapping[str, int], degree: int) -> Iterator[Link]:
+def _nearest(pairs: list[Pair], parts: _Parts, degree: int) -> Iterator[Link]:
     """Pairs of a heap with links to spare, the nearest first, while the caller links some of them.
 
-    Links only become more, so a pair that comes with fewer than it has now goes back to its place in the line.
+    Ways only become longer, so a pair that comes with shorter ones than it has now goes back to its place in line.
     """
     while pairs:
         hops, miles, before, a, b = heapq.heappop(pairs)
-        if max(linked[a], linked[b]) >= degree:
+        if max(len(parts.linked[a]), len(parts.linked[b])) >= degree:
             continue
-        now = linked[a] + linked[b]
+        now = parts.farthest(a) + parts.farthest(b)
         if now > before:
             heapq.heappush(pairs, (hops, miles, now, a, b))
         else:
@@ -73,20 +70,35 @@ def _nearest(pairs: list[Pair], linked: Mapping[str, int], degree: int) -> Itera
 
 
 class _Parts:
-    """Brokers in parts that are joined."""
+    """Brokers in parts that are joined, each of them a tree."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._part = {name: [name] for name in sorted(names)}
+        self.linked: dict[str, list[str]] = {name: [] for name in self._part}
+        self._farthest = dict.fromkeys(self._part, 0)
 
     def join(self, one: str, other: str) -> bool:
-        """Make one part of two; whether they were two."""
+        """Make one part of two by a link; whether they were two."""
         small, large = sorted((self._part[one], self._part[other]), key=len)
         if small is large:
             return False
         large += small
         for name in small:
             self._part[name] = large
+        self.linked[one].append(other)
+        self.linked[other].append(one)
+        for name in large:
+            self._farthest.pop(name, None)
         return True
+
+    def farthest(self, name: str) -> int:
+        """How many hops it is to the farthest of the part."""
+        if name not in self._farthest:
+            one_end = max(hops := self._hops(name), key=hops.__getitem__)
+            other_end = max(hops := self._hops(one_end), key=hops.__getitem__)
+            back = self._hops(other_end)
+            self._farthest.update((each, max(hops[each], back[each])) for each in hops)
+        return self._farthest[name]
 
     def between(self) -> Iterator[Link]:
         """Every pair of brokers in different parts."""
@@ -94,3 +106,12 @@ class _Parts:
         for one, other in combinations(parts.values(), 2):
             for a, b in product(one, other):
                 yield (a, b) if a < b else (b, a)
+
+    def _hops(self, name: str) -> dict[str, int]:
+        hops, waiting = {name: 0}, [name]
+        for here in waiting:
+            for there in self.linked[here]:
+                if there not in hops:
+                    hops[there] = hops[here] + 1
+                    waiting.append(there)
+        return hops
