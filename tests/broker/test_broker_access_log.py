@@ -38,10 +38,12 @@ def test_every_table_has_its_columns_and_numbers_in_place_of_names(tmp_path: Pat
     log.requested(START + 2500, "page b", 50, False, 0.002)
     log.unsubscribed(START + 6, "ann", "stream x")
     log.offline(START + 7, "ann")
+    log.past(START + 8, "storms, severe", 2)
     assert list(tmp_path.iterdir()) == [], "nothing is written before it is time"
     log.flush(START + 3000)
     for table, columns in TABLES.items():
         assert tuple(rows(tmp_path, table)[0]) == columns
+    assert [tuple(row.values())[1:] for row in rows(tmp_path, "topics")] == [("storms, severe", "2")]
     assert [tuple(row.values())[1:] for row in rows(tmp_path, "events")] == [
         ("login", "0", "", ""),
         ("subscribe", "0", "0", ""),

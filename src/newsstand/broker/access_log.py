@@ -2,9 +2,10 @@
 
 Folder `access/` of the data folder: `events.csv` (logins, logouts, subscriptions, results: the broker events of
 the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which
-says of each access what it was, whether it was a hit, how many bytes, how long it took. Tables of the lab have
-numbers in place of names; `names.csv` tells which is which, and the Unix milliseconds from which `time` counts.
-When a table has grown large, all but the names are set aside together, in a folder of their own.
+says of each access what it was, whether it was a hit, how many bytes, how long it took, and `topics.csv`, which
+has each request for the past of a topic, for planning storages. Tables of the lab have numbers in place of names;
+`names.csv` tells which is which, and the Unix milliseconds from which `time` counts. When a table has grown large,
+all but the names are set aside together, in a folder of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TABLES = {
     "publications": ("page", "time", "size"),
     "requests": ("time", "proxy", "page"),
     "subscriptions": ("proxy", "page", "count"),
+    "topics": ("time_ms", "topic", "hops"),
     "names": ("kind", "number", "name"),
 }
 PROXY = 0
@@ -99,6 +101,11 @@ class AccessLog:
                 self._publish(now, number, size)
                 self._rows["requests"].append((self._seconds(now), PROXY, number))
             self._rows["accesses"].append((now, "page", number, int(hit), size, round(latency_s * 1000, 2)))
+
+    def past(self, now: int, topic: str, hops: int) -> None:
+        """The past of a topic was asked for; its nearest storage is so far away."""
+        if self._folder is not None:
+            self._rows["topics"].append((now, topic, hops))
 
     def flush(self, now: int) -> None:
         """Write what has happened."""

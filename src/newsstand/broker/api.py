@@ -13,10 +13,13 @@ from newsstand.broker.api_accounts import account_routes
 from newsstand.broker.api_cluster import cluster_routes, health_routes, operator_routes
 from newsstand.broker.api_pages import page_routes
 from newsstand.broker.api_subscriptions import quick_calls, subscription_routes
+from newsstand.broker.api_topics import topic_routes
 from newsstand.broker.desk import Desk, refused
 from newsstand.broker.members import Member
+from newsstand.broker.overlay_door import serve_neighbour
 from newsstand.broker.socket_frames import BROKEN, NO_TOKEN, Dismissed
 from newsstand.broker.socket_talk import Admitted, serve_socket
+from newsstand.broker.topic_socket import serve_topics
 from newsstand.errors import NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
@@ -39,27 +42,24 @@ def create_app(desk: Desk, api: FastAPI) -> ASGIApp:
 def create_api(desk: Desk) -> FastAPI:
     """The API of a broker, with its description."""
     api = new_api("Newsstand broker", "Subscriptions, results and pages for subscribers.")
-    for routes in (subscription_routes, page_routes, account_routes, operator_routes):
+    for routes in (subscription_routes, page_routes, topic_routes, account_routes, operator_routes):
         api.include_router(routes(desk), dependencies=[BEARER])
     api.include_router(cluster_routes(desk))
     api.include_router(health_routes(desk))
     _add_notifications(api, desk)
+    _add_topics(api, desk)
     answer_errors(api, refused)
     return api
 
 
 def _add_notifications(api: FastAPI, desk: Desk) -> None:
     async def admit(token: str) -> Guest:
+        guest = await _admitted(desk, token)
         try:
-            member = await desk.members.admit(token)
             await desk.edge.channels.get()  # to know which streams the token may see
-        except BadToken as error:
-            raise Dismissed(NO_TOKEN, str(error)) from None
         except NewsstandError as error:
             raise Dismissed(BROKEN, str(error)) from None
-        # Connections belong to the session: each has its own limits, and its own end.
-        session = member.claims.session
-        return Guest(session, session, member.claims.expires_s * 1000, member)
+        return guest
 
     def ready(guest: Guest) -> list[tuple[str, int | None]]:
         desk.edge.connected(guest.member)
@@ -78,3 +78,33 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
             on_ready=ready,
             on_ack=acknowledge,
         )
+
+
+def _add_topics(api: FastAPI, desk: Desk) -> None:
+    async def admit(token: str) -> Admitted:
+        guest = await _admitted(desk, token)
+        if guest.member.claims.allow is not None:
+            raise Dismissed(NO_TOKEN, "the token is limited to channels; topics need one without limits")
+        return guest
+
+    @api.websocket("/topics")
+    async def topics(websocket: WebSocket) -> None:
+        """Publications and subscriptions of topics, and their past."""
+        await serve_topics(websocket, desk.edge.topic_hub, desk.topics, admit)
+
+    @api.websocket("/overlay")
+    async def overlay(websocket: WebSocket) -> None:
+        """The link of a neighbour."""
+        await serve_neighbour(websocket, desk.topics.links, desk.topics.key)
+
+
+async def _admitted(desk: Desk, token: str) -> Guest:
+    try:
+        member = await desk.members.admit(token)
+    except BadToken as error:
+        raise Dismissed(NO_TOKEN, str(error)) from None
+    except NewsstandError as error:
+        raise Dismissed(BROKEN, str(error)) from None
+    # Connections belong to the session: each has its own limits, and its own end.
+    session = member.claims.session
+    return Guest(session, session, member.claims.expires_s * 1000, member)

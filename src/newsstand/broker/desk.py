@@ -14,6 +14,7 @@ from newsstand.broker.edge import Edge
 from newsstand.broker.home import NoCoordinator, Taken
 from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
 from newsstand.broker.settings import BrokerSettings
+from newsstand.broker.topics import Topics
 from newsstand.broker.upstream import Away, Gone
 from newsstand.broker.webhook import Webhook
 from newsstand.errors import NewsstandError
@@ -35,6 +36,7 @@ class Desk:
     webhook: Webhook
     settings: BrokerSettings
     admin_key: str = field(repr=False)
+    topics: Topics
     bodies: Bodies = field(default_factory=Bodies)
 
     async def member(self, request: Request) -> Member:
@@ -47,6 +49,12 @@ class Desk:
         except BadToken as error:
             raise unauthorized(str(error)) from None
         request.scope.setdefault("state", {})["token"] = member.name
+        return member
+
+    async def free_member(self, request: Request) -> Member:
+        """A subscriber whose token is not limited to channels."""
+        member = await self.member(request)
+        require_free(member)
         return member
 
     async def admin(self, request: Request) -> None:
@@ -72,6 +80,12 @@ class Desk:
                     raise Refused(400, f"body: {first['msg']}") from None
                 place = ".".join(str(part) for part in first["loc"])
                 raise Refused(422, f"body: {place}: {first['msg']}") from None
+
+
+def require_free(member: Member) -> None:
+    """Topics are not for tokens that are limited to channels."""
+    if member.claims.allow is not None:
+        raise Refused(403, "the token is limited to channels; topics need one without limits")
 
 
 def refused(error: NewsstandError) -> Refused:

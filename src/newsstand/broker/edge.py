@@ -74,6 +74,8 @@ class Edge:
         self.upstream = upstream
         self.metrics = metrics
         self.backends = Backends(upstream, register, self._stood, linger_s=linger_s)
+        self.topic_hub = Hub(stuck_after_ms=hub.stuck_after_ms)
+        """The connections of sessions that follow topics."""
         self._log = log
         self.now_ms = now_ms
         self.channels = ChannelList(upstream.channels)
@@ -115,13 +117,17 @@ class Edge:
     def went(self, record: Record) -> None:
         """Let go of a subscriber that is at home elsewhere."""
         for sid in record.sessions:
-            self.hub.close(4003, "moved to another broker; ask the coordinator", subscriber=sid)
+            self._close(4003, "moved to another broker; ask the coordinator", sid)
         for key in record.subscriptions:
             self._unfollow(record, key)
 
     def ended(self, name: str, sid: str) -> None:
         """Close the connections of a session that has ended."""
-        self.hub.close(4001, "the session has ended", subscriber=sid)
+        self._close(4001, "the session has ended", sid)
+
+    def _close(self, code: int, reason: str, sid: str) -> None:
+        for hub in (self.hub, self.topic_hub):
+            hub.close(code, reason, subscriber=sid)
 
     def connected(self, member: Member) -> None:
         """A session of a member's has a connection."""
@@ -288,6 +294,7 @@ class Edge:
         now = self.now_ms()
         self.core.results.advance(now)
         self.hub.sweep(now)
+        self.topic_hub.sweep(now)
         self._log.flush(now)
 
     def switch(self, policy: str | None, budget: int | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
+from newsstand.broker.overlay_told import Overlay, OverlayTold, Placement
 from newsstand.broker.records import Record
 from newsstand.broker.store import Store
 from newsstand.errors import NewsstandError
@@ -59,12 +60,14 @@ class _Registered(msgspec.Struct):
     homes: list[str]
     state: str = "up"
     store: str = ""
+    overlay: OverlayTold | None = None
 
 
 class _Beat(msgspec.Struct):
     state: str = "up"
     adopt: list[str] = []
     moved: list[str] = []
+    overlay: OverlayTold | None = None
 
 
 class _Found(msgspec.Struct):
@@ -118,6 +121,7 @@ class Home:
         self._changed = asyncio.Event()
         self._changed.set()
         self.is_up = False
+        self.overlay: Overlay | None = None
 
     def changed(self) -> None:
         """There are changes to send."""
@@ -180,7 +184,9 @@ class Home:
                 if registered is None:
                     registered = await self._register()
                 adopted, self._taken = [*adopted, *self._taken], []
-                body = {**msgspec.to_builtins(self._load()), "adopted": adopted, "forgot": forgot}
+                stored = [] if self.overlay is None else self.overlay.whole
+                report = {"adopted": adopted, "forgot": forgot, "stored": stored}
+                body = {**msgspec.to_builtins(self._load()), **report}
                 response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
                 if response.status_code == 404:
                     registered = None
@@ -194,6 +200,7 @@ class Home:
                     await self._forget(beat.moved)
                 adopted = self._adopted(beat.adopt)
                 forgot = beat.moved
+                self._tell(beat.overlay)
             except NewsstandError as error:
                 if isinstance(error, SecretRefused) and not accepted:
                     raise
@@ -205,6 +212,18 @@ class Home:
                 logger.exception("a heartbeat failed")
                 self.is_up = False
             await asyncio.sleep(registered.heartbeat_s if registered is not None else 1.0)
+
+    async def is_wanted_elsewhere(self, topic: str) -> bool:
+        """Whether other brokers have to keep a topic."""
+        response = await self._ask("GET", "/overlay")
+        if not response.is_success:
+            raise NoCoordinator(f"the coordinator answers {response.status_code}")
+        storages = msgspec.json.decode(response.content, type=Placement).storages.get(topic)
+        return storages is not None and any(name != self._broker for name in storages.wanted)
+
+    def _tell(self, overlay: OverlayTold | None) -> None:
+        if overlay is not None and self.overlay is not None:
+            self.overlay.told(overlay)
 
     def _adopted(self, names: list[str]) -> list[str]:
         """Have subscribers brought here, beside the heartbeats; who has come since they were asked for."""
@@ -289,6 +308,7 @@ class Home:
         await asyncio.to_thread(self._know, registered.store)
         self._registered = True
         self._adopted(await self._only(registered.homes))
+        self._tell(registered.overlay)
         logger.info("registered at the coordinator")
         return registered
 

@@ -27,6 +27,8 @@ from newsstand.broker.socket_connection import Connection
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
+from newsstand.broker.topic_metrics import TopicMetrics
+from newsstand.broker.topics import Topics
 from newsstand.broker.upstream import Away, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
@@ -147,7 +149,7 @@ class Parts:
             push=settings.pages_push,
             largest=settings.largest_page,
         )
-        access = settings.data / "access" if settings.access_log else None
+        log = AccessLog(settings.data / "access" if settings.access_log else None, wall_clock_ms())
         self.edge = Edge(
             settings.name,
             results,
@@ -156,7 +158,7 @@ class Parts:
             Hub(stuck_after_ms=settings.stuck_after_s * 1000),
             upstream,
             self.metrics,
-            AccessLog(access, wall_clock_ms()),
+            log,
             wall_clock_ms,
             self._register,
         )
@@ -179,7 +181,20 @@ class Parts:
                 forget=self.members.forget,
                 only=self.members.only,
             )
-        self.desk = Desk(self.edge, self.members, self.webhook, settings, key(secret, "admin"))
+        self.topics = Topics(
+            settings.name,
+            settings.data,
+            key(secret, "overlay"),
+            TopicMetrics(self.metrics),
+            verify if isinstance(verify, ssl.SSLContext) else None,
+            wall_clock_ms,
+            elsewhere=self._is_wanted_elsewhere,
+            asked=lambda topic, hops: log.past(wall_clock_ms(), topic, hops),
+            most=settings.storage_most,
+        )
+        if self.home is not None:
+            self.home.overlay = self.topics
+        self.desk = Desk(self.edge, self.members, self.webhook, settings, key(secret, "admin"), self.topics)
         self._gauges()
 
     @asynccontextmanager
@@ -187,7 +202,11 @@ class Parts:
         """All that goes on beside requests."""
         for record in self.members.records.values():
             self.edge.came(record)
-        work = [self._tick(), self._unless_refused(self._join_cluster()), self.edge.backends.run()]
+        self.topics.take_up()
+        if self.home is None:
+            self.topics.alone(self._settings.storages)
+        registering = self._unless_refused(self._join_cluster())
+        work = [self._tick(), registering, self.edge.backends.run(), self.topics.run()]
         if self.home is not None:
             work += [self._unless_refused(self.home.run()), self.home.run_changes()]
         async with AsyncExitStack() as stack:
@@ -201,6 +220,7 @@ class Parts:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+                await self.topics.close()
                 await self.edge.close()
 
     async def leave(self) -> None:
@@ -214,7 +234,11 @@ class Parts:
                         await self.members.forget(list(self.members.records))
             except (NewsstandError, TimeoutError) as error:
                 logger.warning("the coordinator was not told that this broker goes: %s", error)
-        self.edge.hub.close(1012, "the broker is going down; ask the coordinator for another")
+        for hub in (self.edge.hub, self.edge.topic_hub):
+            hub.close(1012, "the broker is going down; ask the coordinator for another")
+
+    async def _is_wanted_elsewhere(self, topic: str) -> bool:
+        return self.home is not None and await self.home.is_wanted_elsewhere(topic)
 
     async def _tick(self) -> None:
         while True:

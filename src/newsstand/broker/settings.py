@@ -10,6 +10,7 @@ import msgspec
 from newsstand.broker.home import Place
 from newsstand.caching import RESULT_POLICIES
 from newsstand.errors import BadOption
+from newsstand.overlay.messages import is_topic
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -54,6 +55,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Connections that it can hold, for the coordinator."""
     registration: bool = True
     """Whether anybody may register as a subscriber."""
+    storages: list[str] = []
+    """The topics that a broker without a coordinator keeps; one that has it is told."""
+    storage_most: Positive = 1_000_000
+    """Publications of each topic that are kept; the oldest leave first."""
     access_log: bool = True
     open_stats: bool = False
     """Whether /stats needs no token."""
@@ -71,6 +76,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise BadOption("certificate and key: give both or neither")
         if (self.lat is None) != (self.lon is None):
             raise BadOption("lat and lon: give both or neither")
+        if self.storages and self.coordinator is not None:
+            raise BadOption("storages: is for a broker without a coordinator, which says what is kept where")
+        for topic in self.storages:
+            if not is_topic(topic):
+                raise BadOption(f"storages: {topic!r} cannot be a topic")
 
     @property
     def tls(self) -> Tls | None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import uvicorn
@@ -39,8 +40,8 @@ LINGER_S = 5.0
 _PIECE = 4096
 """Bytes that are parsed at a time: messages behind them stay bytes until those before are answered."""
 
-Talk = Callable[[bytes], Awaitable[bytes]]
-"""What answers the messages of a settled connection."""
+Talk = Callable[[bytes], Awaitable[bytes | None]]
+"""What answers the messages of a settled connection, at once or by itself later."""
 
 
 class Connection(asyncio.Protocol):
@@ -136,6 +137,16 @@ class Connection(asyncio.Protocol):
             self.frames.send_close(code, reason.encode()[:123].decode(errors="ignore"))
             self.write(b"".join(self.frames.data_to_send()))
         self._end()
+
+    @contextmanager
+    def given_up(self) -> Iterator[ServerState]:
+        """Let another protocol take the transport over: from then on this connection has nothing to do with it."""
+        self._lost = True
+        self._server.connections.discard(self)
+        if self._opening is not None:
+            self._opening.settled = True
+        yield self._server
+        self._forget()
 
     @property
     def busy(self) -> bool:
@@ -274,7 +285,8 @@ class Connection(asyncio.Protocol):
         try:
             while self._inbox and (self.closing or not self.paused):
                 answer = await talk(self._inbox.pop(0))
-                self.deliver("", text_frame(answer))
+                if answer is not None:
+                    self.deliver("", text_frame(answer))
         except Dismissed as dismissed:
             self.close(dismissed.code, dismissed.reason)
         except Exception:

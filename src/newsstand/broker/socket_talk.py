@@ -32,6 +32,8 @@ class Admitted:
 A = TypeVar("A", bound=Admitted)
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Acknowledged = dict[str, int]
+Admits = Callable[[str], Awaitable[A]]
+"""Says whom a token admits, or raises Dismissed."""
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,7 +51,7 @@ async def serve_socket(
     websocket: WebSocket,
     hub: Hub,
     *,
-    admit: Callable[[str], Awaitable[A]],
+    admit: Admits[A],
     on_ready: Callable[[A], Iterable[tuple[str, int | None]]],
     on_ack: Callable[[A, Acknowledged], Awaitable[Acknowledged]],
     patience_s: float = PATIENCE_S,
@@ -65,7 +67,7 @@ async def serve_socket(
     assert isinstance(connection, Connection)
     try:
         await websocket.accept()
-        admitted = await admit(await _token(websocket, patience_s))
+        admitted = await admit(await token_of(websocket, patience_s))
     except Dismissed as dismissed:
         connection.close(dismissed.code, dismissed.reason)
         return
@@ -95,7 +97,7 @@ class _Conversation(Generic[A]):
         self._on_ack = on_ack
 
     async def __call__(self, message: bytes) -> bytes:
-        said = _decoded(message, _Said)
+        said = decoded(message, _Said)
         if (said.ack is msgspec.UNSET) == (said.ping is msgspec.UNSET):
             raise Dismissed(MALFORMED, 'a message is {"ack": {…}} or {"ping": …}')
         if said.ack is msgspec.UNSET:
@@ -109,7 +111,8 @@ class _Conversation(Generic[A]):
 T = TypeVar("T")
 
 
-def _decoded(message: bytes, shape: type[T]) -> T:
+def decoded(message: bytes, shape: type[T]) -> T:
+    """A message of a given shape; whoever sends another is dismissed."""
     try:
         message.decode()  # what is skipped over in JSON is not checked, and goes back in a pong
         return msgspec.json.decode(message, type=shape)
@@ -117,12 +120,13 @@ def _decoded(message: bytes, shape: type[T]) -> T:
         raise Dismissed(MALFORMED, f"malformed message: {error}") from error
 
 
-async def _token(websocket: WebSocket, patience_s: float) -> str:
+async def token_of(websocket: WebSocket, patience_s: float = PATIENCE_S) -> str:
+    """The token of a client that has connected, from its headers or its first message."""
     scheme, _, presented = websocket.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and presented.strip():
         return presented.strip()
     try:
         async with asyncio.timeout(patience_s):
-            return _decoded((await websocket.receive_text()).encode(), _Token).token
+            return decoded((await websocket.receive_text()).encode(), _Token).token
     except TimeoutError:
         raise Dismissed(NO_TOKEN, "the token is missing") from None

@@ -35,7 +35,7 @@ class Hub:
         self, *, high_water: int = 65_536, stuck_after_ms: int = 30_000, ping_every_ms: int = 20_000
     ) -> None:
         self._high_water = high_water
-        self._stuck_after_ms = stuck_after_ms
+        self.stuck_after_ms = stuck_after_ms
         self._ping_every_ms = ping_every_ms
         self._present: dict[str, _Presence] = {}
         self._followers: dict[str, set[Connection]] = {}
@@ -123,7 +123,7 @@ class Hub:
                 connection.close(NO_TOKEN, "the token has expired")
             elif connection.paused:
                 connection.stuck_since = connection.stuck_since or now
-                if now - connection.stuck_since >= self._stuck_after_ms:
+                if now - connection.stuck_since >= self.stuck_after_ms:
                     connection.close(TOO_SLOW, "stopped reading")
             elif connection.heard or connection.busy:
                 connection.heard = connection.asked = False
@@ -133,7 +133,7 @@ class Hub:
                     connection.asked = True
                     connection.quiet_since = now
                     connection.write(PING)
-            elif now - connection.quiet_since >= self._stuck_after_ms:
+            elif now - connection.quiet_since >= self.stuck_after_ms:
                 connection.close(TOO_SLOW, "does not answer pings")
 
     def close(self, code: int, reason: str, *, subscriber: str | None = None, session: str | None = None) -> int:

@@ -45,6 +45,11 @@ from newsstand.overlay.outcomes import Changed, Client, Located, Out, Send, Serv
 class ReplicatingBroker(OverlayBroker):
     """Its storage is read by whoever drives it: a `Serve` is to be followed by `answer`."""
 
+    @property
+    def next_number(self) -> int:
+        """The number of the next publication, request or search."""
+        return self._number
+
     # Topics that are kept
 
     @property

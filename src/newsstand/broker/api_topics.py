@@ -1,0 +1,102 @@
+"""Routes of topics, for clients without a WebSocket."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from newsstand.broker.desk import SMALL_BODY, Desk
+from newsstand.broker.topics import written
+from newsstand.errors import BadInput
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Position
+from newsstand.overlay.value_sets import Value
+from newsstand.serving.refusals import BODY, Refused, answer, decoded, json_body, problems
+
+After = Annotated[str | None, Query(description="`next` of the page before")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+class MessageBody(BaseModel):
+    """What is published."""
+
+    attributes: dict[str, str | bool | int | float] = {}
+    body: Any = None
+
+
+class PublishedShape(BaseModel):
+    """What became of it."""
+
+    publication: tuple[str, int] = Field(description="by which it is known everywhere")
+    stored: bool = Field(description="whether storages will have it; otherwise it was sent once")
+
+
+class MessageShape(BaseModel):
+    """A message of a topic."""
+
+    id: tuple[str, int]
+    topic: str
+    attributes: dict[str, str | bool | int | float]
+    at_ms: int
+    body: Any
+
+
+class PastShape(BaseModel):
+    """A page of the past."""
+
+    messages: list[MessageShape]
+    next: str | None = Field(description="where to go on; null at the end")
+    missing: list[str] = Field(description="topics that the filter names and of which not everything has come")
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    attributes: dict[str, Value] = {}
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+def topic_routes(desk: Desk) -> APIRouter:
+    """`/topics`."""
+    routes = APIRouter(tags=["topics"])
+    topics = desk.topics
+
+    @routes.post(
+        "/topics/{topic}/messages",
+        status_code=201,
+        response_model=PublishedShape,
+        responses=problems(401, 403, 503, 507, *BODY),
+        openapi_extra=json_body(MessageBody),
+    )
+    async def publish(request: Request, topic: str) -> Response:
+        """Publish a message; where the topic has storages it is on disk before this is answered."""
+        await desk.free_member(request)
+        async with desk.bodies.read(request, SMALL_BODY) as body:
+            given = decoded(body, _Given)
+            published = await topics.publish(topic, given.attributes, bytes(given.body))
+        return answer({"publication": published.id, "stored": published.stored}, 201)
+
+    @routes.get("/topics", response_model=PastShape, responses=problems(401, 403, 422, 503))
+    async def past(request: Request, filter: str, after: After = None, limit: Limit = 100) -> Response:
+        """What storages have that matches a filter, oldest first."""
+        await desk.free_member(request)
+        page = await topics.past(Filter.parse(filter), _position(after), limit)
+        messages = b",".join(written(one) for one in page.publications)
+        following = None if page.next is None else msgspec.json.encode(page.next).decode()
+        rest = msgspec.json.encode({"next": following, "missing": page.missing})
+        return Response(b'{"messages":[%b],%b' % (messages, rest[1:]), 200, None, "application/json")
+
+    return routes
+
+
+def _position(text: str | None) -> Position | None:
+    if text is None:
+        return None
+    try:
+        at_ms, origin, number = msgspec.json.decode(text, type=tuple[int, str, int])
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise Refused(422, f"after: must be `next` of the page before ({error})") from None
+    if max(abs(at_ms), abs(number)) >= 2**63:
+        raise BadInput("after: must be `next` of the page before")
+    return at_ms, origin, number

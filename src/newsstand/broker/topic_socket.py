@@ -1,0 +1,183 @@
+"""What is said over a client's WebSocket `/topics`: subscribe, unsubscribe, publish, request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Annotated
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from newsstand.broker.socket_connection import Connection
+from newsstand.broker.socket_frames import MALFORMED, READY, TOO_SLOW, Dismissed, text_frame
+from newsstand.broker.socket_opening import EXTENSION
+from newsstand.broker.socket_talk import Admits, Admitted, decoded, token_of
+from newsstand.broker.sockets import Hub
+from newsstand.broker.topics import Topics, written
+from newsstand.errors import NewsstandError
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Position, Publication
+from newsstand.overlay.value_sets import Value
+
+MOST_FILTERS = 1000
+"""Subscriptions of one connection."""
+MOST_AT_ONCE = 256
+"""Publications and requests of one connection that are not answered yet; the next waits."""
+MOST_WAITING = 10_000
+"""Messages for a client that does not read; one more, and it is closed."""
+PAGE = 200
+
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class NewPublication(msgspec.Struct, forbid_unknown_fields=True):
+    """What a client publishes; `body` is any JSON."""
+
+    topic: str
+    attributes: dict[str, Value] = {}
+    body: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of a client: one of these, with its number."""
+
+    subscribe: str | None = None
+    unsubscribe: Id | None = None
+    publish: NewPublication | None = None
+    request: str | None = None
+    ping: msgspec.Raw | None = None
+    id: Id = 0
+
+
+class Visitor:
+    """A client over one connection: answers what it says, and gets what it subscribes to."""
+
+    def __init__(self, connection: Connection, topics: Topics) -> None:
+        self._connection = connection
+        self._topics = topics
+        self._filters: dict[int, Filter] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._number = 0
+
+    async def __call__(self, message: bytes) -> bytes | None:
+        """The answer to a message, unless it comes later."""
+        said = decoded(message, _Said)
+        given = [said.subscribe, said.unsubscribe, said.publish, said.request, said.ping]
+        if sum(one is not None for one in given) != 1:
+            raise Dismissed(MALFORMED, "a message has one of subscribe, unsubscribe, publish, request, ping")
+        if said.ping is not None:
+            return msgspec.json.encode({"pong": said.ping})
+        try:
+            if said.subscribe is not None:
+                return self._subscribe(said.id, said.subscribe)
+            if said.unsubscribe is not None:
+                return self._unsubscribe(said.unsubscribe)
+            if said.publish is not None:
+                await self._soon(said.id, self._publish(said.id, said.publish))
+            elif said.request is not None:
+                await self._soon(said.id, self._request(said.id, Filter.parse(said.request)))
+        except NewsstandError as error:
+            return _error(said.id, error)
+        return None
+
+    def deliver(self, publication: Publication, written: bytes) -> None:
+        """Something that the client has subscribed to."""
+        numbers = [number for number, wanted in self._filters.items() if wanted.matches(publication)]
+        self._write(b'{"message":%b,"for":%b}' % (written, msgspec.json.encode(numbers)))
+
+    def leave(self) -> None:
+        """The client has gone."""
+        for task in self._tasks:
+            task.cancel()
+        self._topics.gone(self)
+
+    def _subscribe(self, number: int, text: str) -> bytes:
+        wanted = Filter.parse(text)
+        if len(self._filters) >= MOST_FILTERS:
+            raise Dismissed(MALFORMED, f"more than {MOST_FILTERS} subscriptions")
+        self._unsubscribe(number)
+        self._filters[number] = wanted
+        self._topics.subscribe(self, wanted)
+        return msgspec.json.encode({"done": number})
+
+    def _unsubscribe(self, number: int) -> bytes:
+        wanted = self._filters.pop(number, None)
+        if wanted is not None and wanted not in self._filters.values():
+            self._topics.unsubscribe(self, wanted)
+        return msgspec.json.encode({"done": number})
+
+    async def _publish(self, number: int, given: NewPublication) -> None:
+        published = await self._topics.publish(given.topic, given.attributes, bytes(given.body))
+        self._write(msgspec.json.encode({"done": number, "stored": published.stored, "publication": published.id}))
+
+    async def _request(self, number: int, wanted: Filter) -> None:
+        after: Position | None = None
+        count = 0
+        while True:
+            page = await self._topics.past(wanted, after, PAGE)
+            for one in page.publications:
+                self._write(b'{"response":%d,"message":%b}' % (number, written(one)))
+            count += len(page.publications)
+            after = page.next
+            if after is None or page.missing:
+                break
+            while self._connection.held and not self._connection.closing:
+                await asyncio.sleep(0.05)
+        self._write(msgspec.json.encode({"end": number, "count": count, "missing": page.missing}))
+
+    async def _soon(self, number: int, work: Coroutine[None, None, None]) -> None:
+        """Have work done beside others', if there is room."""
+        await self._room.acquire()
+        task = asyncio.create_task(self._answered(number, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answered(self, number: int, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except NewsstandError as error:
+            self._write(_error(number, error))
+        finally:
+            self._room.release()
+
+    def _write(self, payload: bytes) -> None:
+        """Every frame counts: those for a client that does not read wait, as long as they are not too many."""
+        if self._connection.held >= MOST_WAITING:
+            self._connection.close(TOO_SLOW, "stopped reading")
+            return
+        self._number += 1
+        self._connection.deliver(str(self._number), text_frame(payload))
+
+
+def _error(number: int, error: NewsstandError) -> bytes:
+    return msgspec.json.encode({"error": number, "message": str(error)})
+
+
+async def serve_topics(websocket: WebSocket, hub: Hub, topics: Topics, admit: Admits[Admitted]) -> None:
+    """Let a client in; returns as soon as it is settled."""
+    connection = websocket.scope["extensions"][EXTENSION]
+    assert isinstance(connection, Connection)
+    try:
+        await websocket.accept()
+        admitted = await admit(await token_of(websocket))
+    except Dismissed as dismissed:
+        connection.close(dismissed.code, dismissed.reason)
+        return
+    except WebSocketDisconnect:
+        return
+    if connection.closing:
+        return
+    hub.join(connection, admitted.subscriber, admitted.session, admitted.expires_ms)
+    visitor = Visitor(connection, topics)
+    leave = connection.left
+
+    def left(gone: Connection) -> None:
+        if leave is not None:
+            leave(gone)
+        visitor.leave()
+
+    connection.left = left
+    connection.deliver("", READY)
+    connection.settle(visitor)

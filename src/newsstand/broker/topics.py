@@ -1,0 +1,313 @@
+"""A broker in the overlay: topics that clients publish to and subscribe to, and whose past some brokers keep."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from newsstand.broker.overlay_links import Links
+from newsstand.broker.overlay_told import OverlayTold
+from newsstand.broker.storage_sqlite import SqliteStorage
+from newsstand.broker.topic_keeping import Keeping
+from newsstand.broker.topic_ledger import Ledger
+from newsstand.broker.topic_metrics import TopicMetrics
+from newsstand.broker.topic_outbox import Outbox
+from newsstand.broker.topic_past import Page, Past
+from newsstand.errors import BadMessage
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Message, Name, Position, Publication, PublicationId, Stored, is_topic
+from newsstand.overlay.node import beyond
+from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.outcomes import Changed, Deliver, Kept, Located, Out, Receipt, Send, Serve
+from newsstand.overlay.replication import ReplicatingBroker
+from newsstand.overlay.value_sets import Value
+
+logger = logging.getLogger(__name__)
+TICK_S = 0.25
+UNHEARD_S = 3600.0
+"""A topic whose storages were not heard of for so long counts as one without."""
+HANDED_OVER_S = 10.0
+
+
+class Listener(Protocol):
+    """A client that subscribes."""
+
+    def __hash__(self) -> int: ...
+    def deliver(self, publication: Publication, written: bytes) -> None:
+        """A publication for it, and the same as JSON."""
+        ...
+
+
+class Published(NamedTuple):
+    """What became of a publication; `stored`: whether it will be at a storage, whatever happens."""
+
+    id: PublicationId
+    stored: bool
+
+
+class Topics:
+    """The overlay's broker with its links, its file and its clock; used from the event loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        key: str,
+        metrics: TopicMetrics,
+        tls: ssl.SSLContext | None,
+        now_ms: Callable[[], int],
+        *,
+        elsewhere: Callable[[str], Awaitable[bool]],
+        asked: Callable[[str, int], None],
+        most: int,
+    ) -> None:
+        """`elsewhere`: whether a topic is wanted at other brokers; `asked` hears of a request, and of its hops."""
+        self.key = key
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._asked = asked
+        self._ledger = Ledger(folder / "topics.sqlite")
+        self._outbox = Outbox(self._ledger, time.monotonic())
+        self._storage = SqliteStorage(self._ledger, most)
+        self._node = ReplicatingBroker(name, self._storage, first_number=self._first_number())
+        self._storages: dict[str, float] = {
+            str(topic): time.monotonic() for (topic,) in self._ledger.read("SELECT topic FROM stored_elsewhere")
+        }
+        """Topics that have storages, and when one was known last."""
+        self.links = Links(name, key, tls, up=self._linked, down=self._unlinked, received=self._received)
+        self._past = Past(self._node, self._do, self.has_storage)
+        self._keeping = Keeping(
+            self._node,
+            self._storage,
+            self._ledger,
+            self._past,
+            self._do,
+            is_linked=lambda: self.links.is_told and not self.links.missing,
+            elsewhere=elsewhere,
+            late=lambda publication: self._do(
+                self._node.send(publication, attempt=self._attempt(publication), late=True)
+            ),
+            hand_over=self._hand_over,
+            handed_over=self._handed_over,
+        )
+        self._serving: set[asyncio.Task[None]] = set()
+        self._written: tuple[PublicationId, bytes] | None = None
+        metrics.gauges(
+            links=lambda: len(self.links),
+            kept=lambda: self._keeping.topics,
+            outbox=lambda: len(self._outbox),
+            dropped=self._node.dropped.total,
+        )
+
+    # What the coordinator says.
+
+    def told(self, overlay: OverlayTold) -> None:
+        """Whom to link to, and what to keep."""
+        self.links.told(overlay.version, overlay.links)
+        self._keeping.told(topic for topic in overlay.storage.topics if is_topic(topic))
+
+    def alone(self, topics: Iterable[str]) -> None:
+        """There is no coordinator: no links, and these topics are kept."""
+        self.told(OverlayTold(storage=msgspec.structs.replace(OverlayTold().storage, topics=sorted(topics))))
+
+    @property
+    def whole(self) -> list[str]:
+        """The topics of which this broker has everything."""
+        return self._keeping.whole
+
+    # What clients do.
+
+    async def publish(self, topic: str, attributes: Mapping[str, Value], body: bytes) -> Published:
+        """Send a publication to who wants it; with a storage it is on disk before this returns."""
+        stored = self.has_storage(topic)
+        if stored:
+            if self._ledger.fault is not None:
+                raise self._ledger.fault
+            self._outbox.require_room()
+        publication = self._node.compose(topic, attributes, body, at_ms=self._now_ms())
+        if stored:
+            self._outbox.add(publication, time.monotonic())
+        self._do(self._node.send(publication, receipt=stored))
+        self._metrics.published(stored)
+        if stored:
+            await self._ledger.written()
+        return Published(publication.id, stored)
+
+    def subscribe(self, listener: Listener, wanted: Filter) -> None:
+        """A client wants what matches, from now on."""
+        self._do(self._node.subscribe(listener, wanted))
+
+    def unsubscribe(self, listener: Listener, wanted: Filter) -> None:
+        """A client no longer wants it."""
+        self._do(self._node.unsubscribe(listener, wanted))
+
+    def gone(self, listener: Listener) -> None:
+        """A client has gone."""
+        self._do(self._node.client_gone(listener))
+
+    async def past(self, wanted: Filter, after: Position | None, limit: int) -> Page:
+        """What is stored and matches, in order, after a place."""
+        if after is None:
+            for topic in self._node.advertisements.topics_of(wanted):
+                row = self._node.advertisements.nearest(topic)
+                if row is not None:
+                    self._asked(topic, row.distance)
+        page = await self._past.page(wanted, after, limit)
+        self._metrics.answered(len(page.publications))
+        return page
+
+    def has_storage(self, topic: str) -> bool:
+        """Whether a topic has a storage, even if none can be reached at the moment."""
+        now = time.monotonic()
+        if self._node.advertisements.nearest(topic) is not None:
+            if topic not in self._storages:
+                self._ledger.write("INSERT OR IGNORE INTO stored_elsewhere VALUES (?)", topic)
+            self._storages[topic] = now
+            return True
+        heard = self._storages.get(topic)
+        if heard is not None and now - heard > UNHEARD_S:
+            del self._storages[topic]
+            self._ledger.write("DELETE FROM stored_elsewhere WHERE topic = ?", topic)
+        return topic in self._storages
+
+    # From start to end.
+
+    def take_up(self) -> None:
+        """Go on with the topics of before a restart."""
+        self._keeping.take_up()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        keeping = asyncio.create_task(self._keeping.run())
+        try:
+            number = 0
+            while True:
+                await asyncio.sleep(TICK_S)
+                self.links.tick()
+                if self._node.next_number != number:
+                    number = self._node.next_number
+                    self._ledger.write("INSERT OR REPLACE INTO numbers VALUES ('next', ?)", number)
+                for one in self._outbox.due(time.monotonic(), self._now_ms()):
+                    self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End all links, and write what is to be written."""
+        await self.links.close()
+        for task in list(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._ledger.drained()
+        self._ledger.close()
+
+    def _first_number(self) -> int:
+        """Higher than all of before: by the clock, or by what was kept if the clock was set back."""
+        tables = "SELECT number FROM numbers UNION SELECT number FROM outbox"
+        ((before,),) = self._ledger.read(f"SELECT coalesce(max(number), 0) FROM ({tables})")
+        assert isinstance(before, int)
+        return max(self._now_ms() * 1000, before + 1)
+
+    # What the overlay does.
+
+    def _do(self, outs: Sequence[Out]) -> None:
+        for out in outs:
+            match out:
+                case Send(neighbour, Stored() as stored):
+                    self._ledger.then(partial(self._send, neighbour, stored))
+                case Send(neighbour, message):
+                    self._send(neighbour, message)
+                case Deliver(client, publication):
+                    client.deliver(publication, self._json(publication))  # type: ignore[attr-defined]
+                    self._metrics.delivered()
+                case Kept():
+                    self._metrics.kept()
+                case Receipt(key):
+                    self._outbox.received(key)
+                case Answer():
+                    self._past.answered(out)
+                case Serve():
+                    task = asyncio.create_task(self._serve(out))
+                    self._serving.add(task)
+                    task.add_done_callback(self._serving.discard)
+                case Located():
+                    self._keeping.located(out)
+                case Changed():
+                    self._changed()
+
+    def _send(self, neighbour: Name, message: Message) -> None:
+        self._metrics.sent()
+        self.links.send(str(neighbour), message)
+
+    def _received(self, neighbour: str, messages: Sequence[Message]) -> None:
+        self._metrics.received(len(messages))
+        for message in messages:
+            try:
+                self._do(self._node.receive(neighbour, message))
+            except BadMessage as error:
+                logger.warning("a message of %s was dropped: %s", neighbour, error)
+
+    def _linked(self, neighbour: str) -> None:
+        self._do(self._node.link_up(neighbour))
+        self._do(self._node.mended())
+        self._changed()
+
+    def _unlinked(self, neighbour: str) -> None:
+        self._do(self._node.link_down(neighbour))
+
+    def _changed(self) -> None:
+        self._outbox.hurry(time.monotonic())
+        self._keeping.changed()
+
+    async def _serve(self, serve: Serve) -> None:
+        asked = serve.request
+        found = await asyncio.to_thread(
+            self._storage.matching, asked.filter, asked.topics, asked.after, beyond(asked)
+        )
+        self._do(self._node.answer(asked, found))
+
+    def _attempt(self, publication: Publication) -> int:
+        return max(1, self._now_ms() - publication.at_ms)
+
+    def _hand_over(self, publication: Publication) -> None:
+        self._outbox.add(publication, time.monotonic(), late=True)
+        attempt = self._attempt(publication)
+        self._do(self._node.send(publication, attempt=attempt, receipt=True, late=True))
+
+    async def _handed_over(self, publications: Iterable[Publication]) -> bool:
+        """Whether others have all of these, after a while."""
+        keys = {one.id for one in publications}
+        until = time.monotonic() + HANDED_OVER_S
+        while keys := {key for key in keys if key in self._outbox}:
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(TICK_S)
+        return True
+
+    def _json(self, publication: Publication) -> bytes:
+        """As JSON, once for all who get it."""
+        if self._written is None or self._written[0] != publication.id:
+            self._written = publication.id, written(publication)
+        return self._written[1]
+
+
+def written(publication: Publication) -> bytes:
+    """A publication as clients see it."""
+    return msgspec.json.encode(
+        {
+            "id": publication.id,
+            "topic": publication.topic,
+            "attributes": publication.attributes,
+            "at_ms": publication.at_ms,
+            "body": msgspec.Raw(publication.body or b"null"),
+        }
+    )
