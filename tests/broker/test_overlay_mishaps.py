@@ -150,5 +150,6 @@ def test_what_is_published_while_no_storage_is_there_waits_for_it(line: World) -
     line.start(EAST)
     line.until_linked()
     until(lambda: line.metric(WEST, "topic_outbox") == 0, "the storage has everything")
+    until(lambda: line.overlay()["settled"], "the storage has caught up")
     with line.client(MIDDLE) as bob:
-        until(lambda: numbers(bob.past("topic = 'hail'")) == list(range(10)), "all are stored")
+        assert numbers(bob.past("topic = 'hail'")) == list(range(10))

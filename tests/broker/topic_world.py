@@ -55,11 +55,11 @@ class World:
             wait_ready(self.brokers[name].url)
         self.until_linked()
 
-    def start(self, name: str, ready: bool = True) -> None:
+    def start(self, name: str, ready: bool = True, port: int = 0) -> None:
         """Start a broker, or start it again over its folder."""
         self.brokers[name] = Process(
             NEWSSTAND, "broker", "--name", name, "--cluster", self._cluster, "--data", self._folder / name,
-            "--port", 0, "--coordinator", self.coordinator.url,
+            "--port", port, "--coordinator", self.coordinator.url,
             env={
                 "NEWSSTAND_BROKER_SECRET": SECRET,
                 "NEWSSTAND_BROKER_TOKEN": ADMIN,

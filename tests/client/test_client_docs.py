@@ -111,10 +111,11 @@ def plain(signature: inspect.Signature, name: str) -> str:
     return f"{name}{inspect.Signature(parameters)}"
 
 
-@pytest.mark.parametrize("kind", [client.Client, client.Publisher])
+@pytest.mark.parametrize("kind", [client.Client, client.Publisher, client.Topics])
 def test_signatures_are_as_the_reference_shows_them(kind: type) -> None:
     shown = {" ".join(one.split()) for one in re.findall(r"```python signature\n(.*?)```", REFERENCE, re.S)}
-    assert plain(inspect.signature(kind), kind.__name__) in shown
+    if kind is not client.Topics:  # which clients make
+        assert plain(inspect.signature(kind), kind.__name__) in shown
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_"):
             assert f"| `{plain(inspect.signature(method), name)}` |" in REFERENCE

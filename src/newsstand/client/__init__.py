@@ -20,21 +20,36 @@ from newsstand.client.errors import (
     Unreachable,
     WrongPassword,
 )
-from newsstand.client.nouns import Channel, Page, PageLink, Receipt, Refusal, Result, Subscription, Tokens
+from newsstand.client.nouns import (
+    Channel,
+    Message,
+    Page,
+    PageLink,
+    Published,
+    Receipt,
+    Refusal,
+    Result,
+    Subscription,
+    Tokens,
+)
 from newsstand.client.pace import Pace
 from newsstand.client.publisher import Publisher
 from newsstand.client.sync import SyncClient, SyncPublisher
+from newsstand.client.sync_topics import SyncTopics
+from newsstand.client.topics import Topics
 
 __all__ = [
     "Channel",
     "Client",
     "ClientError",
     "Gone",
+    "Message",
     "Misused",
     "NotThere",
     "Pace",
     "Page",
     "PageLink",
+    "Published",
     "Publisher",
     "Receipt",
     "Refusal",
@@ -44,7 +59,9 @@ __all__ = [
     "Subscription",
     "SyncClient",
     "SyncPublisher",
+    "SyncTopics",
     "Tokens",
+    "Topics",
     "Unreachable",
     "WrongPassword",
     "new_http",

@@ -22,6 +22,7 @@ from newsstand.client.nouns import Channel, Page, Result, Subscription, Tokens
 from newsstand.client.pace import Pace
 from newsstand.client.reading import Delivery, Reading, WhenGone
 from newsstand.client.session import Session
+from newsstand.client.topics import Topics
 from newsstand.model import Scalar
 
 Since = Literal["now", "earliest"] | int
@@ -88,6 +89,8 @@ class Client:
         self._done: dict[str, int] = {}
         """Up to where each subscription was done with, by iterations that are over."""
         self._readings: set[Reading] = set()
+        self._topics: list[Topics] = []
+        self._tls = tls
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -113,6 +116,7 @@ class Client:
             await self._flush(list(self._notifications.cursors.values()))
         finally:
             self._closed = True
+            await asyncio.gather(*(one.close() for one in self._topics))
             try:
                 await self._notifications.close()
                 await self._session.close(FLUSH_S)
@@ -205,6 +209,12 @@ class Client:
             cursor.done = max(cursor.done, result.position)
         await self._acknowledge(result.subscription, result.position, self._pace.deadline_s)
         self._done[result.subscription] = max(result.position, self._done.get(result.subscription, 0))
+
+    def topics(self) -> Topics:
+        """Topics to publish to and to subscribe to, over a connection of their own; use it with `async with`."""
+        made = Topics(self._calls, self._home, self._session, self._pace, self._rng, self._tls, self._ask)
+        self._topics.append(made)
+        return made
 
     @overload
     async def page(self, page: str) -> Page: ...

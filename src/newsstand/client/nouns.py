@@ -1,4 +1,4 @@
-"""What a client gives to its caller: channels, subscriptions, results, pages, tokens, receipts."""
+"""What a client gives to its caller: channels, subscriptions, results, messages, pages, tokens, receipts."""
 
 from __future__ import annotations
 
@@ -71,6 +71,23 @@ class Page(msgspec.Struct, frozen=True):
     content: bytes
     type: str
     etag: str
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message of a topic; `id` is the same wherever it is received."""
+
+    id: tuple[str, int]
+    topic: str
+    attributes: dict[str, Scalar]
+    at_ms: int
+    body: Any = None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What became of a message: its id, and whether storages will have it; otherwise it was sent once."""
+
+    id: tuple[str, int]
+    stored: bool
 
 
 class Refusal(msgspec.Struct, frozen=True):

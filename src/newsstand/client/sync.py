@@ -15,6 +15,7 @@ from newsstand.client.nouns import Channel, Page, Receipt, Result, Subscription,
 from newsstand.client.pace import Pace
 from newsstand.client.publisher import Publisher
 from newsstand.client.reading import WhenGone
+from newsstand.client.sync_topics import SyncTopics
 from newsstand.model import Scalar
 
 T = TypeVar("T")
@@ -165,6 +166,9 @@ class SyncClient(_InThread[Client]):
 
     def acknowledge(self, result: Result) -> None:
         self._thread.wait_for(self._inner.acknowledge(result))
+
+    def topics(self) -> SyncTopics:
+        return SyncTopics(self._thread, self._inner.topics)
 
     @overload
     def page(self, page: str) -> Page: ...

@@ -1,0 +1,128 @@
+"""Topics with the SDK: over two brokers that are linked, and over one that is killed and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from topic_world import World, until, world
+
+from newsstand.client import Client, Message, Misused, Pace, Refused, SyncClient, Topics
+
+PASSWORD = "correct horse battery"
+STORMS = "topic = 'storms' and severity >= 3"
+ANYBODY, STORED = "is anybody there?", "is it stored?"
+PACE = Pace(first_s=0.05, longest_s=0.3)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("topics"), ("b1", "b2")) as made:
+        made.placed(storms=["b2"])
+        yield made
+
+
+def client(pair: World, broker: str, name: str) -> Client:
+    return Client(None, name, PASSWORD, broker=pair.url(broker), register=True, pace=PACE)
+
+
+async def until_stored(topics: Topics, topic: str) -> None:
+    while not (await topics.publish(topic, {"severity": 0}, STORED)).stored:
+        await asyncio.sleep(0.05)
+
+
+async def until_heard(topics: Topics, by: Topics) -> None:
+    """Publish until it gets through."""
+    hearing = asyncio.ensure_future(anext(aiter(by)))
+    while not hearing.done():
+        await topics.publish("storms", {"severity": 9}, ANYBODY)
+        await asyncio.wait([hearing], timeout=0.1)
+
+
+async def take(topics: Topics, bodies: list[object]) -> list[Message]:
+    """The next messages, up to the last of these bodies."""
+    taken = []
+    async for message in topics:
+        if message.body != ANYBODY:
+            taken.append(message)
+            if message.body == bodies[-1]:
+                break
+    return taken
+
+
+async def tell(pair: World) -> None:
+    async with (
+        client(pair, "b1", "ann") as ann,
+        client(pair, "b2", "bob") as bob,
+        ann.topics() as from_ann,
+        bob.topics() as to_bob,
+    ):
+        number = await to_bob.subscribe(STORMS)
+        await until_stored(from_ann, "storms")
+        await until_heard(from_ann, to_bob)
+        bodies = [{"text": "Take shelter.", "n": n} for n in range(4)]
+        told = [await from_ann.publish("storms", {"severity": n + 2}, body) for n, body in enumerate(bodies)]
+        taken = await take(to_bob, bodies)
+        assert [one.body for one in taken] == bodies[1:]
+        assert [one.id for one in taken] == [one.id for one in told[1:]]
+        assert taken[0].attributes == {"severity": 3}
+        await to_bob.unsubscribe(number)
+        past = [one.body async for one in to_bob.past("topic = 'storms' and severity <= 5")]
+        assert [body for body in past if body != STORED] == bodies
+
+
+async def mistake(pair: World) -> None:
+    async with client(pair, "b1", "ann") as ann, ann.topics() as topics:
+        with pytest.raises(Refused, match="filter, column 11: expected a value"):
+            await topics.subscribe("severity >")
+        with pytest.raises(Refused, match="'' cannot be a topic"):
+            await topics.publish("")
+        with pytest.raises(Refused, match="not everything is there of nothing"):
+            [one async for one in topics.past("topic = 'nothing'")]
+        with pytest.raises(Refused, match="filter, column 1"):
+            [one async for one in topics.past("= 3")]
+    with pytest.raises(Misused, match="closed"):
+        await topics.publish("storms")
+
+
+async def outlive(pair: World) -> None:
+    async with (
+        client(pair, "b1", "ann") as ann,
+        client(pair, "b2", "bob") as bob,
+        ann.topics() as from_ann,
+        bob.topics() as to_bob,
+    ):
+        await to_bob.subscribe(STORMS)
+        await until_heard(from_ann, to_bob)
+        port = int(pair.url("b2").rpartition(":")[2])
+        pair.kill("b2")
+        await asyncio.to_thread(pair.start, "b2", port=port)
+        await asyncio.to_thread(pair.until_linked)
+        await until_heard(from_ann, to_bob)
+        assert to_bob.interruptions == 1
+
+
+def test_a_message_comes_with_what_was_published(pair: World) -> None:
+    asyncio.run(tell(pair))
+
+
+def test_mistakes_are_told(pair: World) -> None:
+    asyncio.run(mistake(pair))
+
+
+def test_subscriptions_outlive_a_broker(pair: World) -> None:
+    asyncio.run(outlive(pair))
+
+
+def test_the_same_without_asyncio(pair: World) -> None:
+    with SyncClient(None, "ann", PASSWORD, broker=pair.url("b1"), register=True) as ann, ann.topics() as topics:
+        topics.subscribe("topic = 'sync'")
+        assert topics.publish("sync", {"n": 1}, "hello").stored is False
+        assert next(iter(topics)).body == "hello"
+        until(lambda: topics.publish("storms", {"n": 1}, "hello").stored, "there is a storage")
+
+        def stored() -> list[object]:
+            return [one.body for one in topics.past("topic = 'storms' and n = 1")]
+
+        until(lambda: stored()[-1:] == ["hello"], "it is stored")
