@@ -7,6 +7,7 @@
     [cluster]         where the cluster listens, keeps its data, and its limits: `ClusterOptions`
     [spark]           settings of Spark (see `newsstand.spark.session`)
     [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
+    [storages]                    which brokers keep the past of which topics (the same)
 
 All mistakes are found in one pass; each is one line that names the file and the place in it.
 """
@@ -31,7 +32,7 @@ from newsstand.serving.process import Tls
 from newsstand.serving.settings import read_toml
 
 FILE = "newsstand.toml"
-TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers")
+TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers", "storages")
 """What may stand in it; of the last two `newsstand up` knows more."""
 MIB = 2**20
 

@@ -1,7 +1,7 @@
-"""The tables `[coordinator]` and `[[brokers]]` of an app's newsstand.toml, checked.
+"""The tables `[coordinator]`, `[[brokers]]` and `[storages]` of an app's newsstand.toml, checked.
 
-Their keys are those of `newsstand coordinator` and `newsstand broker`, but for what the platform decides itself:
-the secret, the tokens, and where the parts find each other.
+The keys of the first two are those of `newsstand coordinator` and `newsstand broker`, but for what the platform
+decides itself: the secret, the tokens, and where the parts find each other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from newsstand.broker.settings import BrokerSettings
 from newsstand.cluster.app_folder import FILE, BadAppFile, unknown
 from newsstand.coordinator.settings import KEYS
 from newsstand.errors import BadApp, BadInput
+from newsstand.platform.storages import Storages, storage_mistakes
 from newsstand.serving.settings import read_value
 
 Table = dict[str, object]
 
-DECIDED = ("cluster", "coordinator", "secret", "secret_file", "token", "token_file")
+DECIDED = ("cluster", "coordinator", "secret", "secret_file", "storages", "token", "token_file")
 """What `newsstand up` decides, and no table can."""
 
 COORDINATOR_KEYS = tuple(key for key in KEYS if key not in DECIDED)
@@ -30,14 +31,15 @@ BROKER_TYPES = {one.name: one.type for one in msgspec.structs.fields(BrokerSetti
 
 @dataclass(frozen=True)
 class Declared:
-    """What an app says about its coordinator and its brokers; every broker has a name."""
+    """What an app says about its coordinator, its brokers and their topics; every broker has a name."""
 
     coordinator: Table = field(default_factory=dict)
     brokers: tuple[Table, ...] = ()
+    storages: Storages = field(default_factory=dict)
 
 
 def read_declared(folder: Path) -> Declared:
-    """Read both tables of an app folder; raise BadAppFile with every mistake in them."""
+    """Read the tables of an app folder; raise BadAppFile with every mistake in them."""
     path = folder / FILE
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -45,13 +47,18 @@ def read_declared(folder: Path) -> Declared:
         raise BadApp(f"{path}: cannot be read ({error})") from error
     mistakes: list[str] = []
     coordinator, brokers = document.get("coordinator", {}), document.get("brokers", [])
+    storages = document.get("storages", {})
     if not isinstance(coordinator, dict):
         mistakes.append("coordinator: must be a table, written as [coordinator]")
         coordinator = {}
     if not isinstance(brokers, list) or not all(isinstance(one, dict) for one in brokers):
         mistakes.append("brokers: must be written as [[brokers]]")
         brokers = []
+    if not isinstance(storages, dict):
+        mistakes.append("storages: must be a table, written as [storages]")
+        storages = {}
     mistakes += _coordinator_mistakes(coordinator)
+    mistakes += storage_mistakes(storages)
     named = [
         {"name": "edge" if number == 1 else f"edge{number}"} | broker for number, broker in enumerate(brokers, 1)
     ]
@@ -63,7 +70,7 @@ def read_declared(folder: Path) -> Declared:
         taken.add(str(broker["name"]))
     if mistakes:
         raise BadAppFile([f"{path}: {mistake}" for mistake in mistakes])
-    return Declared(coordinator, tuple(named))
+    return Declared(coordinator, tuple(named), storages)
 
 
 def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from newsstand.cluster.app_folder import App
+from newsstand.cluster.app_folder import FILE, App
 from newsstand.cluster.tokens import admin_token_path
 from newsstand.errors import BadOption
 from newsstand.platform.declared import Declared, Table
 from newsstand.platform.folder import PlatformFolder, write_private
+from newsstand.platform.storages import Storages, require_brokers
 
 NEWSSTAND = (sys.executable, "-m", "newsstand.cli.main")
 BASE_PORT = 8770
@@ -70,6 +71,8 @@ class Platform:
     """Files to write before anything starts."""
     admin_token: Path | None = None
     """The cluster's token for everything, if the app declares no tokens."""
+    storages: Storages = field(default_factory=dict)
+    """The brokers that keep each topic at first."""
 
     @property
     def stages(self) -> list[list[Part]]:
@@ -176,16 +179,19 @@ def plan(
         file = folder.broker(name) / "broker.toml"
         settings[file] = toml_table("broker", table)
         parts.append(Part(label, (*NEWSSTAND, "broker", "--config", str(file)), url))
+    names = tuple(str(one["name"]) for one in tables)
+    require_brokers(app.folder / FILE, declared.storages, names)
     return Platform(
         app.folder,
         folder,
         cluster,
         coordinator,
         tuple(parts),
-        tuple(str(one["name"]) for one in tables),
+        names,
         tuple(listening),
         settings,
         None if app.tokens else admin_token_path(folder.path),
+        declared.storages,
     )
 
 

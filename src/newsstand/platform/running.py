@@ -11,6 +11,7 @@ from pathlib import Path
 
 from newsstand.errors import BadOption
 from newsstand.platform.parts import Platform
+from newsstand.platform.storages import place
 from newsstand.platform.supervisor import Supervisor
 
 
@@ -39,6 +40,8 @@ async def running(
         try:
             if not await supervisor.start():
                 raise Stopped
+            if platform.storages:
+                await place(platform.coordinator.url, platform.folder, platform.storages)
             yield supervisor
         finally:
             await supervisor.stop()
