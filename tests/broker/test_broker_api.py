@@ -102,6 +102,8 @@ SUBSCRIBERS = {
     "GET /pages/{page}": (200, 200, 200),
     "HEAD /pages/{page}": (200, 200, 200),
     "DELETE /subscriptions/{subscription}": (204, 404, 404),
+    "POST /topics/{topic}/messages": (201, 201, 403),
+    "GET /topics": (200, 200, 403),
     "POST /logout": (204, 204, 204),
     "DELETE /sessions": (204, 204, 403),
 }
@@ -114,6 +116,7 @@ NOT_SUBSCRIBERS = (*NOBODYS, "operator")
 BODIES = {
     "POST /subscriptions": NEW,
     "POST /subscriptions/{subscription}/ack": {"position": 0},
+    "POST /topics/{topic}/messages": {},
     "PUT /policy": {},
 }
 
@@ -168,7 +171,7 @@ class Cast:
         token = self.tokens[who]
         return PLAIN.request(
             method,
-            self.url + path.format(subscription=self.subscription, page=self.page),
+            self.url + path.format(subscription=self.subscription, page=self.page, topic="matrix"),
             headers={} if token is None else {"Authorization": token},
             json=BODIES.get(route, body),
         )

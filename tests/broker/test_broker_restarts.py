@@ -132,6 +132,6 @@ def test_a_broker_that_is_asked_to_stop_lets_its_subscribers_go(press: Press, tm
             httpx.get(f"{broker.url}/healthz")
         assert not any("Traceback" in line for line in broker.said), broker.said
         left = {one.name for one in (tmp_path / "broker").iterdir()}
-        assert left == {"access", "broker.sqlite"}, "and nothing of SQLite's beside it"
+        assert left == {"access", "broker.sqlite", "topics.sqlite"}, "and nothing of SQLite's beside it"
     finally:
         broker.kill()

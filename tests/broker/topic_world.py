@@ -140,6 +140,7 @@ class Client:
         self.answers: dict[int, list[dict]] = {}  # type: ignore[type-arg]
         self.closed: tuple[int, str] | None = None
         self._number = 0
+        self._saying = threading.Lock()
         self._ready = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         assert self._ready.wait(10)
@@ -161,9 +162,10 @@ class Client:
 
     def say(self, **said: object) -> int:
         """Send a message: its number."""
-        self._number += 1
-        self.socket.send(json.dumps({**said, "id": self._number}))
-        return self._number
+        with self._saying:
+            self._number += 1
+            self.socket.send(json.dumps({**said, "id": self._number}))
+            return self._number
 
     def last(self, number: int, patience: float = PATIENCE_S) -> dict:  # type: ignore[type-arg]
         """The last answer to a message."""

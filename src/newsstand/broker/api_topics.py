@@ -16,6 +16,7 @@ from newsstand.overlay.messages import Position
 from newsstand.overlay.value_sets import Value
 from newsstand.serving.refusals import BODY, Refused, answer, decoded, json_body, problems
 
+Wanted = Annotated[str, Query(description="a filter over the topic and the attributes of messages")]
 After = Annotated[str | None, Query(description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -30,14 +31,14 @@ class MessageBody(BaseModel):
 class PublishedShape(BaseModel):
     """What became of it."""
 
-    publication: tuple[str, int] = Field(description="by which it is known everywhere")
+    publication: list[str | int] = Field(description="by which it is known everywhere: a broker and a number")
     stored: bool = Field(description="whether storages will have it; otherwise it was sent once")
 
 
 class MessageShape(BaseModel):
     """A message of a topic."""
 
-    id: tuple[str, int]
+    id: list[str | int]
     topic: str
     attributes: dict[str, str | bool | int | float]
     at_ms: int
@@ -78,7 +79,7 @@ def topic_routes(desk: Desk) -> APIRouter:
         return answer({"publication": published.id, "stored": published.stored}, 201)
 
     @routes.get("/topics", response_model=PastShape, responses=problems(401, 403, 422, 503))
-    async def past(request: Request, filter: str, after: After = None, limit: Limit = 100) -> Response:
+    async def past(request: Request, filter: Wanted = "true", after: After = None, limit: Limit = 100) -> Response:
         """What storages have that matches a filter, oldest first."""
         await desk.free_member(request)
         page = await topics.past(Filter.parse(filter), _position(after), limit)
