@@ -14,7 +14,7 @@ from typing import Literal
 import pandas as pd
 
 from newsstand.lab.claims import Claim
-from newsstand.lab.report import Listed, Section, Shown, write_report
+from newsstand.lab.report import Listed, Section, Shown, records, write_report
 
 PARTS = ("simulation", "prototype")
 Part = Literal["simulation", "prototype"]
@@ -38,7 +38,7 @@ def write_part(part: Part, found: Found, out: Path) -> dict[str, object]:
     kept = {
         "command": found.command,
         "sections": [_packed(section, out) for section in found.sections],
-        "tables": {name: _records(table) for name, table in found.tables.items()},
+        "tables": {name: records(table) for name, table in found.tables.items()},
     }
     file = _file(part, out)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -82,8 +82,3 @@ def _unpacked(kept: Mapping[str, list[dict[str, object]]], out: Path) -> Section
         [Shown(title, caption, out / file) for title, caption, file in kept["figures"]],
         [Listed(title, pd.DataFrame(rows, columns=columns)) for title, columns, rows in kept["tables"]],  # type: ignore[call-overload]
     )
-
-
-def _records(table: pd.DataFrame) -> list[dict[object, object]]:
-    """The rows of a table; JSON has no NaN."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")

@@ -14,11 +14,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, BOUND, LSC, TTL
-from newsstand.lab.bad2018_simulation_figures import LOOKS, MEASURES, legend, name_axes
+from newsstand.lab.bad2018_simulation_figures import LOOKS, MEASURES, name_axes
 from newsstand.lab.bad2018_simulation_kinds import Lead
-from newsstand.lab.bad2018_simulation_measured import Interval, Measured
+from newsstand.lab.bad2018_simulation_measured import Measured
 from newsstand.lab.claims import Claim
-from newsstand.lab.figures import panels, save
+from newsstand.lab.figures import legend, panels, save
+from newsstand.lab.intervals import Interval
 from newsstand.lab.report import Listed, Section, Shown
 
 OURS = "not in the paper"

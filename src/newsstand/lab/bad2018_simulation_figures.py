@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, LSC, TTL
-from newsstand.lab.bad2018_simulation_measured import Interval, Measured
-from newsstand.lab.figures import panels, save
+from newsstand.lab.bad2018_simulation_measured import Measured
+from newsstand.lab.figures import legend, panels, save
+from newsstand.lab.intervals import Interval
 
 LOOKS = {
     "LRU": ("#0072b2", "o", "-"),
@@ -196,16 +197,6 @@ def name_axes(axes: Axes, measured: Measured, title: str, name: str) -> None:
     axes.set(title=title, xlabel=f"allowed cache size (MB{by})", ylabel=name)
     if len(measured.sizes) <= 5:
         axes.set_xticks(measured.sizes)
-
-
-def legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """One for all panels."""
-    found = {
-        label: handle for panel in axes for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        found.values(), found.keys(), loc="outside lower center", ncols=min(8, len(found)), frameon=False
-    )
 
 
 def variants_table(measured: Measured) -> pd.DataFrame:

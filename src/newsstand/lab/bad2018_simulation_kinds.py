@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B
-from newsstand.lab.bad2018_simulation_measured import Interval, Measured
+from newsstand.lab.bad2018_simulation_measured import Measured
 from newsstand.lab.claims import Claim
+from newsstand.lab.intervals import Interval
 
 NAMES = {
     "hit_ratio": "hit ratio",

@@ -7,62 +7,11 @@ certain than either of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
 
 import pandas as pd
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, BOUND, CACHING, NC, Experiment, Results
-
-NORMAL = 1.959964
-"""Of the normal distribution 2.5 % lie above."""
-STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
-"""The same for Student's t distribution with 1, 2, ... degrees of freedom."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over the seeds and the half width of its 95 % interval: not a number if there is one seed only."""
-
-    mean: float
-    half: float = math.nan
-
-    @property
-    def is_known(self) -> bool:
-        """Whether there is an interval: a single run tells nothing about how runs differ."""
-        return not math.isnan(self.half)
-
-    @property
-    def is_above(self) -> bool:
-        """Whether all of it is above zero."""
-        return self.mean - self.half > 0
-
-    @property
-    def is_below(self) -> bool:
-        return self.mean + self.half < 0
-
-    def told(self, factor: float = 1, digits: int = 2, sign: str = "+") -> str:
-        """For people, in other units."""
-        half = f" ± {factor * self.half:.{digits}f}" if self.is_known else ""
-        return f"{factor * self.mean:{sign}.{digits}f}{half}"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """The 95 % interval of a mean."""
-    if len(values) < 2:
-        return Interval(fmean(values))
-    return Interval(fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values)))
-
-
-def student(freedom: int) -> float:
-    """What 2.5 % of Student's t distribution lie above."""
-    if freedom <= len(STUDENT):
-        return STUDENT[freedom - 1]
-    z = NORMAL  # the expansion of Cornish and Fisher, from here on right to three decimals
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
+from newsstand.lab.intervals import Interval, apart, interval
 
 
 class Measured:
@@ -105,15 +54,15 @@ class Measured:
 
     def less(self, what: str, one: str, other: str, size: int, other_variant: str = AT_EQUAL_B) -> Interval:
         """One scheme's less another's, seed by seed, over the seeds that both were run with."""
-        return _apart(self.values(what, one, size), self.values(what, other, size, other_variant))
+        return apart(self.values(what, one, size), self.values(what, other, size, other_variant))
 
     def level(self, what: str, scheme: str, beside: str, size: int, variant: str = AT_EQUAL_B) -> Interval:
         """The mean over all seeds, also of what was run with some: another's mean and how far this is from it.
 
         Seeds differ more than schemes do, so means over different seeds cannot be compared.
         """
-        apart = _apart(self.values(what, scheme, size, variant), self.values(what, beside, size))
-        return Interval(self.mean(what, beside, size) + apart.mean, apart.half)
+        away = apart(self.values(what, scheme, size, variant), self.values(what, beside, size))
+        return Interval(self.mean(what, beside, size) + away.mean, away.half)
 
     def of_bound(self, scheme: str, size: int) -> float:
         """The late hits of a scheme as a share of those that no policy can exceed, over seeds that have both."""
@@ -124,7 +73,7 @@ class Measured:
 
     def grows(self, what: str, scheme: str, smaller: int, larger: int) -> Interval:
         """What a larger cache adds, seed by seed."""
-        return _apart(self.values(what, scheme, larger), self.values(what, scheme, smaller))
+        return apart(self.values(what, scheme, larger), self.values(what, scheme, smaller))
 
     def share_of_budget(self, what: str, scheme: str, size: int) -> float:
         """Bytes as a share of B."""
@@ -133,8 +82,3 @@ class Measured:
     def hold_over_ttl(self, held: str, scheme: str, size: int) -> float:
         """How long objects were held, of the times to live that caches had at insertions."""
         return self.mean(held, scheme, size) / self.mean("mean_ttl_insert_s", scheme, size)
-
-
-def _apart(one: Mapping[int, float], other: Mapping[int, float]) -> Interval:
-    apart = [one[seed] - other[seed] for seed in one if seed in other]
-    return interval(apart) if apart else Interval(math.nan)

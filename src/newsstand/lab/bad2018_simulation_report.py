@@ -11,7 +11,8 @@ from newsstand.lab.bad2018_report import Found, write_part
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, AT_EQUAL_MEMORY, Experiment, Results
 from newsstand.lab.bad2018_simulation_claims import claims
 from newsstand.lab.bad2018_simulation_figures import MEASURES, draw, tables, variants_table
-from newsstand.lab.bad2018_simulation_measured import Interval, Measured
+from newsstand.lab.bad2018_simulation_measured import Measured
+from newsstand.lab.intervals import Interval
 from newsstand.lab.report import Listed, Section, Shown
 
 MOST = "Means over the runs; bars: 95 % intervals, for ratios and seconds."

@@ -1,27 +1,24 @@
 """The replays of one workload of bad2018 under many settings, done once and kept.
 
-What is kept is found again by what it was computed from: the workload, and the sources of all that takes part. A
-changed line in any of them, and everything is computed anew.
+What is kept is found again by what it was computed from: the workload, and the sources of all that takes part.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import newsstand
 from newsstand.caching.kernels.results_offline import late_retrievals
 from newsstand.lab.broker_events import read_events
+from newsstand.lab.kept_runs import digest, sources_digest, write_whole
 from newsstand.lab.result_bound import bound_late
 from newsstand.lab.result_counts import Measured
 from newsstand.lab.result_kernel import OF_EACH_CACHE, arrange_events, replay_arranged
@@ -47,8 +44,10 @@ class Runs:
     def __init__(self, spark: SparkSession, workload: SimulationSettings, out: Path) -> None:
         self.spark = spark
         self.workload = workload
-        described = f"{metadata.version('newsstand')} {sources_digest()} {json.dumps(workload.described())}"
-        self._name = f"simulation-{workload.seed}-{_digest(described)}"
+        described = (
+            f"{metadata.version('newsstand')} {sources_digest(COMPUTING)} {json.dumps(workload.described())}"
+        )
+        self._name = f"simulation-{workload.seed}-{digest(described)}"
         self._file = out / "runs" / f"{self._name}.json"
         self._events = out / "workloads" / self._name
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,16 +62,16 @@ class Runs:
         if todo:
             self._kept |= zip(todo, sweep(self.spark, self._made(), todo), strict=True)
             kept = [{"setting": asdict(setting), "measured": one} for setting, one in self._kept.items()]
-            _write(self._file, kept)
+            write_whole(self._file, kept)
         return [self._kept[setting] for setting in settings]
 
     def of_each_cache(self, setting: ReplaySetting) -> dict[str, list[float]]:
         """Sums of each result cache, by their names."""
-        file = self._file.with_name(f"{self._name}-caches-{_digest(str(setting))}.json")
+        file = self._file.with_name(f"{self._name}-caches-{digest(str(setting))}.json")
         if not file.exists():
             events = read_events(self._made())
             measured = replay_arranged(arrange_events(events), setting, setting.end_of(events), each_cache=True)
-            _write(file, {name: measured[f"each_{name}"] for name in OF_EACH_CACHE})
+            write_whole(file, {name: measured[f"each_{name}"] for name in OF_EACH_CACHE})
         sums: dict[str, list[float]] = json.loads(file.read_text())
         return sums
 
@@ -86,7 +85,7 @@ class Runs:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 found = pool.map(lambda budget: bound_late(late, budget, self.workload.end_ms), todo)
                 kept |= zip(map(str, todo), found, strict=True)
-            _write(file, kept)
+            write_whole(file, kept)
         return [kept[str(budget)] for budget in budgets]
 
     def forget_events(self) -> None:
@@ -100,24 +99,3 @@ class Runs:
         if not self._events.exists():
             generate(self.spark, self.workload, self._events)
         return self._events
-
-
-@cache
-def sources_digest() -> str:
-    """Of every source that measurements depend on."""
-    package = Path(newsstand.__file__).parent
-    sources = hashlib.sha256()
-    for source in sorted({source for pattern in COMPUTING for source in package.glob(pattern)}):
-        sources.update(f"{source.relative_to(package)}\n".encode() + source.read_bytes())
-    return sources.hexdigest()[:16]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _write(file: Path, what: object) -> None:
-    """Write a file whole or not at all."""
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(what))
-    partial.replace(file)

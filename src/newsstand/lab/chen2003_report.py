@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
 from newsstand.lab import chen2003_figures
 from newsstand.lab.chen2003 import Experiment, Results
 from newsstand.lab.chen2003_claims import claims
-from newsstand.lab.report import Listed, Shown, write_report
+from newsstand.lab.report import Listed, Shown, records, write_report
 
 CAPTIONS = {
     "beta_sweep": ("The choice of β (section 5.1)", "Hit ratio over β for the three strategies that use it."),
@@ -52,12 +50,7 @@ def write(results: Results, experiment: Experiment, out: Path) -> dict[str, obje
     )
     return {
         "claims": [claim.as_dict() for claim in verdicts],
-        "tables": {name: _records(table) for name, table in tables.items() if name != "fig6_fig7"},
+        "tables": {name: records(table) for name, table in tables.items() if name != "fig6_fig7"},
         "figures": {name: str(file) for name, file in drawn.items()},
         "report": str(out / "report.html"),
     }
-
-
-def _records(table: pd.DataFrame) -> list[dict[object, object]]:
-    """The rows of a table; what one seed cannot tell, a deviation, is None: JSON has no NaN."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")

@@ -78,3 +78,8 @@ def write_report(
         sections=sections,
     )
     path.write_text(page + "\n", encoding="utf-8")
+
+
+def records(table: pd.DataFrame) -> list[dict[object, object]]:
+    """The rows of a table; what is not a number, as a deviation of one seed, is None: JSON has no NaN."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
