@@ -81,6 +81,9 @@ def test_publishing_over_http_is_the_same(line: World) -> None:
         answer = bob.http.post("/topics/floods/messages", json={"attributes": {"metres": 2.5}, "body": [1, None]})
         assert (answer.status_code, answer.json()["stored"]) == (201, True)
         assert bob.past("topic = 'floods' and metres > 2") == [[1, None]]
+        deep = b'{"body": %b1%b}' % (b"[" * 950, b"]" * 950)
+        for body in (b'{"body": "\xff"}', b'{"body": 1e999}', b"{", b'{"bodies": 1}', deep):
+            assert bob.http.post("/topics/floods/messages", content=body).status_code in (400, 422)
 
 
 @pytest.mark.parametrize(

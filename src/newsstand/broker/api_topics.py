@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from newsstand.broker.desk import SMALL_BODY, Desk
-from newsstand.broker.topics import written
+from newsstand.broker.topic_messages import written
 from newsstand.errors import BadInput
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Position

@@ -14,7 +14,8 @@ from newsstand.broker.socket_frames import MALFORMED, READY, TOO_SLOW, Dismissed
 from newsstand.broker.socket_opening import EXTENSION
 from newsstand.broker.socket_talk import Admits, Admitted, decoded, token_of
 from newsstand.broker.sockets import Hub
-from newsstand.broker.topics import Topics, written
+from newsstand.broker.topic_messages import written
+from newsstand.broker.topics import Topics
 from newsstand.errors import NewsstandError
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Position, Publication

@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +17,7 @@ from newsstand.broker.overlay_told import OverlayTold
 from newsstand.broker.storage_sqlite import SqliteStorage
 from newsstand.broker.topic_keeping import Keeping
 from newsstand.broker.topic_ledger import Ledger
+from newsstand.broker.topic_messages import Listener, Published, checked_body, written
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import Outbox
 from newsstand.broker.topic_past import Page, Past
@@ -35,22 +35,6 @@ TICK_S = 0.25
 UNHEARD_S = 3600.0
 """A topic whose storages were not heard of for so long counts as one without."""
 HANDED_OVER_S = 10.0
-
-
-class Listener(Protocol):
-    """A client that subscribes."""
-
-    def __hash__(self) -> int: ...
-    def deliver(self, publication: Publication, written: bytes) -> None:
-        """A publication for it, and the same as JSON."""
-        ...
-
-
-class Published(NamedTuple):
-    """What became of a publication; `stored`: whether it will be at a storage, whatever happens."""
-
-    id: PublicationId
-    stored: bool
 
 
 class Topics:
@@ -126,13 +110,13 @@ class Topics:
     # What clients do.
 
     async def publish(self, topic: str, attributes: Mapping[str, Value], body: bytes) -> Published:
-        """Send a publication to who wants it; with a storage it is on disk before this returns."""
+        """Send a publication to who wants it; with a storage it is on disk before this returns. `body` is JSON."""
         stored = self.has_storage(topic)
         if stored:
             if self._ledger.fault is not None:
                 raise self._ledger.fault
             self._outbox.require_room()
-        publication = self._node.compose(topic, attributes, body, at_ms=self._now_ms())
+        publication = self._node.compose(topic, attributes, checked_body(body), at_ms=self._now_ms())
         if stored:
             self._outbox.add(publication, time.monotonic())
         self._do(self._node.send(publication, receipt=stored))
@@ -298,16 +282,3 @@ class Topics:
         if self._written is None or self._written[0] != publication.id:
             self._written = publication.id, written(publication)
         return self._written[1]
-
-
-def written(publication: Publication) -> bytes:
-    """A publication as clients see it."""
-    return msgspec.json.encode(
-        {
-            "id": publication.id,
-            "topic": publication.topic,
-            "attributes": publication.attributes,
-            "at_ms": publication.at_ms,
-            "body": msgspec.Raw(publication.body or b"null"),
-        }
-    )
