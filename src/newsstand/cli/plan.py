@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +16,15 @@ from newsstand.cli.progress import each, progress
 from newsstand.errors import BadOption
 
 if TYPE_CHECKING:
+    from newsstand.cli.plan_applied import Operator
+    from newsstand.planning.json_file import Json as Value
     from newsstand.planning.problem import Ints, Problem
 
 
 def plan(
-    network: Annotated[Path, typer.Argument(help="A network file: nodes, edges, topics, and what storages hold.")],
+    network: Annotated[
+        Path | None, typer.Argument(help="A network file: nodes, edges, topics, and what storages hold.")
+    ] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -42,6 +47,13 @@ def plan(
     time_limit: Annotated[
         float, typer.Option(metavar="SECONDS", help="For relaxed and exact: when to stop.", min=0)
     ] = 300.0,
+    demand: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Count demand in the access logs of brokers, instead of what the file says; may be repeated.",
+        ),
+    ] = None,
     old: Annotated[
         Path | None,
         typer.Option(
@@ -57,6 +69,20 @@ def plan(
     least_gain_per_copy: Annotated[
         float, typer.Option(metavar="F", help="With --from: the same, for each replica that is copied.")
     ] = 0.0,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A running platform: its brokers and links, if there is no network file."
+        ),
+    ] = None,
+    secret_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The secret of that platform.")] = None,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Tell that platform: brokers become storages, and topics move to them."),
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="With --apply: how long topics may take to move.", min=0)
+    ] = 120.0,
     out: Annotated[
         Path | None, typer.Option(metavar="PLAN.json", help="Write what --json prints to a file, too.")
     ] = None,
@@ -70,13 +96,28 @@ def plan(
     """Choose which brokers of a network become storages, and which topics each keeps.
 
     Example: newsstand plan examples/storage-network.json --method wrr --json
+
+    With --coordinator, for the brokers of a running platform, called by their names:
+
+    Example: newsstand plan --coordinator http://127.0.0.1:8770 --secret-file data/secret --demand data/brokers
+    --replication 2 --storage-capacity 5 --apply
     """
+    from newsstand.cli.plan_applied import Operator, applied, require_settled, show_applied
     from newsstand.planning.methods import Asked, planned
-    from newsstand.planning.network_file import read_network
+    from newsstand.planning.network_file import names_of, problem_of
     from newsstand.planning.reassign import compare, kept_to, read_plan
 
-    instead = _instead(storages=storages, replication=_limits(replication), storage_capacity=storage_capacity)
-    problem = read_network(network, instead)
+    operator = None if coordinator is None else Operator(coordinator, secret_file)
+    place, found = _found(network, operator, apply=apply)
+    names = names_of(place, found)
+
+    instead = _instead(
+        storages=storages,
+        replication=_limits(replication),
+        storage_capacity=storage_capacity,
+        topics=_demand(names, demand, master, conf or []),
+    )
+    problem = problem_of(place, found, instead)
     if figure is not None:
         from newsstand.lab.plan_figure import require_small
 
@@ -99,18 +140,26 @@ def plan(
         told = answer_of(problem, answer, method)
         advice = result.worth_it(least_gain, least_gain_per_copy)
         told["reassignment"] = reassignment_of(result, worth_it=advice)
+    if operator is not None:
+        told["brokers"] = list(names)
+        if apply:
+            told["applied"] = applied(operator, problem, answer.plan, list(names), wait)
     if figure is not None:
         from newsstand.lab.plan_figure import draw_plan
 
-        draw_plan(problem, answer.plan, figure, title=f"{network.name}, {method}")
+        draw_plan(problem, answer.plan, figure, title=f"{place}, {method}")
     if out is not None:
         _write(out, json.dumps(told, indent=1) + "\n")
     if as_json:
         print(json.dumps(told))
-        return
-    show(told)
-    if before is not None:
-        show_reassignment(told)
+    else:
+        show(told)
+        if before is not None:
+            show_reassignment(told)
+        if apply:
+            show_applied(told)
+    if apply:
+        require_settled(told, wait)
 
 
 def _write(out: Path, text: str) -> None:
@@ -142,6 +191,31 @@ def _limits(text: str | None) -> int | list[int] | None:
     except ValueError:
         raise BadOption(f"--replication {text}: not a whole number, nor two with a comma between them") from None
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _found(network: Path | None, operator: Operator | None, *, apply: bool) -> tuple[str, Mapping[str, Value]]:
+    """The fields of the network file, or of a running platform, and where they are from."""
+    if apply and operator is None:
+        raise BadOption("--apply: to which platform? Give --coordinator URL and --secret-file FILE")
+    if network is not None:
+        from newsstand.planning.json_file import read_object
+
+        return str(network), read_object(network)
+    if operator is None:
+        raise BadOption("give a network file, or --coordinator URL for the brokers of a running platform")
+    return operator.where, operator.overlay().network
+
+
+def _demand(
+    nodes: Mapping[str, int], logs: list[Path] | None, master: str | None, conf: list[str]
+) -> dict[str, list[float]] | None:
+    if not logs:
+        return None
+    from newsstand.lab.topic_demand import demand_of
+    from newsstand.spark import open_session
+
+    with open_session(master, conf, "newsstand plan", brief=True) as spark, progress(spark, "counting"):
+        return demand_of(spark, logs, nodes)
 
 
 def _possible(problem: Problem, master: str | None, conf: list[str]) -> Ints:

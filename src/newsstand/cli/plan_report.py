@@ -50,8 +50,8 @@ def _counts(problem: Problem, counts: Sequence[int]) -> list[int] | list[float]:
 def reassignment_of(result: Reassignment, *, worth_it: bool) -> dict[str, object]:
     """What assigning anew changes, as JSON has it."""
     return {
-        "before": _costs(result.before),
-        "after": _costs(result.after),
+        "before": costs_of(result.before),
+        "after": costs_of(result.after),
         "gain": result.gain,
         "gain_per_copy": result.gain_per_copy,
         "copies": result.copies,
@@ -60,13 +60,14 @@ def reassignment_of(result: Reassignment, *, worth_it: bool) -> dict[str, object
         "moved": {
             name: {"added": list(one.added), "removed": list(one.removed)} for name, one in result.moved.items()
         },
-        "replanned": {**_costs(result.replanned), "storages": list(result.replanned_storages)},
+        "replanned": {**costs_of(result.replanned), "storages": list(result.replanned_storages)},
         "new_topics": list(result.new_topics),
         "worth_it": worth_it,
     }
 
 
-def _costs(figures: Figures) -> dict[str, float]:
+def costs_of(figures: Figures) -> dict[str, float]:
+    """What an assignment costs, as JSON has it."""
     return {"mean_hops": figures.mean_hops, "traffic": figures.traffic}
 
 

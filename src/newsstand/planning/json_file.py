@@ -92,6 +92,11 @@ class Field:
             self.refuse(f"is {value}, which is negative")
         return value
 
+    def text(self) -> str:
+        if not isinstance(self.value, str) or not self.value:
+            self.refuse(f"is {kind(self.value)}, not a name")
+        return self.value
+
     def items(self, length: int | None = None) -> list[Field]:
         if not isinstance(self.value, list):
             self.refuse(f"is {kind(self.value)}, not a list")

@@ -14,26 +14,40 @@ from newsstand.planning.json_file import Field, Json, read_object
 from newsstand.planning.problem import Ints, Limits, Problem, whole
 
 REQUIRED = ("nodes", "edges", "topics", "replication", "storage_capacity")
-OPTIONAL = ("storages", "publishing")
+OPTIONAL = ("storages", "publishing", "names")
 
 
 def read_network(path: Path, instead: Mapping[str, Json] | None = None) -> Problem:
     """The problem in a network file; options may say something `instead` of some of its fields."""
-    found = read_object(path)
+    return problem_of(str(path), read_object(path), instead)
+
+
+def problem_of(place: str, found: Mapping[str, Json], instead: Mapping[str, Json] | None = None) -> Problem:
+    """The problem that the fields of a network file are, found in some place."""
     for name in found:
         if name not in (*REQUIRED, *OPTIONAL):
-            raise BadNetwork(f"{path}: unknown field '{name}'; there are {', '.join((*REQUIRED, *OPTIONAL))}")
-    fields = {name: Field(f"{path}: {name}", value) for name, value in found.items()}
+            raise BadNetwork(f"{place}: unknown field '{name}'; there are {', '.join((*REQUIRED, *OPTIONAL))}")
+    fields = {name: Field(f"{place}: {name}", value) for name, value in found.items()}
     for name, value in (instead or {}).items():
         fields[name] = Field("--" + name.replace("_", "-"), value)
     for name in REQUIRED:
         if name not in fields:
-            raise BadNetwork(f"{path}: field '{name}' is missing")
-    return _problem(path, fields)
+            raise BadNetwork(f"{place}: field '{name}' is missing")
+    return _problem(place, fields)
 
 
-def _problem(path: Path, fields: Mapping[str, Field]) -> Problem:
+def names_of(place: str, found: Mapping[str, Json]) -> dict[str, int]:
+    """What the brokers of a network are called, and their numbers; without names they are called by these."""
+    if "nodes" not in found:
+        raise BadNetwork(f"{place}: field 'nodes' is missing")
+    nodes = Field(f"{place}: nodes", found["nodes"]).whole(1, LARGEST_NETWORK)
+    names = _names(Field(f"{place}: names", found["names"]) if "names" in found else None, nodes)
+    return {name: node for node, name in enumerate(names, 1)}
+
+
+def _problem(place: str, fields: Mapping[str, Field]) -> Problem:
     nodes = fields["nodes"].whole(1, LARGEST_NETWORK)
+    _names(fields.get("names"), nodes)
     edges = [_edge(edge) for edge in fields["edges"].items()]
     topics = fields["topics"].members()
     if not topics:
@@ -58,7 +72,7 @@ def _problem(path: Path, fields: Mapping[str, Field]) -> Problem:
     except BadNetwork:
         raise
     except BadInput as error:
-        raise BadNetwork(f"{path}: {error}") from error
+        raise BadNetwork(f"{place}: {error}") from error
     return problem
 
 
@@ -122,3 +136,13 @@ def _publishing(field: Field | None, nodes: int) -> Ints | None:
         field.refuse("is 0 everywhere: nobody publishes")
     weights, _ = whole([amounts], nodes)
     return np.ascontiguousarray(weights[0])
+
+
+def _names(field: Field | None, nodes: int) -> tuple[str, ...]:
+    if field is None or field.value is None:
+        return tuple(map(str, range(1, nodes + 1)))
+    names = tuple(one.text() for one in field.items(nodes))
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        field.refuse(f"has '{twice}' twice")
+    return names
