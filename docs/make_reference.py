@@ -88,12 +88,19 @@ A ratio of nothing is `null`. See [replay broker events](../how-to/replay-broker
 | `gap` | of `relaxed` and `exact`: the share of the traffic that another plan might spare; 0 if none can |
 | `short` | only if replicas found no room: how many of each topic |
 | `reassignment` | only with `--from`, see below |
+| `brokers` | only with `--coordinator`: the names of the nodes, in order |
+| `applied` | only with `--apply`, see below |
 
 `reassignment` is `{before, after, replanned}`, each `{mean_hops, traffic}`, the last with `storages`: with the old
 assignment, with the new one, and if storages were chosen anew; `gain`, the share of traffic spared, and
 `gain_per_copy`; `moved`, for each topic the nodes `added` and `removed`; `copies` and `removals`, their numbers;
 `moved_demand`, the share of requests for what is copied; `new_topics`, those kept nowhere before; `worth_it`. See
 [plan storages](../how-to/plan-storages.md).
+
+`applied` is `{before, after}`, each `{mean_hops, traffic}` under the demand of the plan, `before` null if some topic was
+kept nowhere; `moved`, for each topic that changed place the brokers it went `to` and `from`; `complete`, the brokers that
+have all of each topic; `settled`, whether all are where they belong, after `seconds`. If they are not, the command
+exits with 1, and topics go on moving.
 """,
     "newsstand policies": """\
 `--json` prints a list of `{name, title, uses_push, offline}`.

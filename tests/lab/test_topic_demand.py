@@ -14,7 +14,8 @@ from newsstand.broker.access_log import AccessLog
 from newsstand.cli.main import run
 from newsstand.errors import BadInput, BadNetwork
 from newsstand.lab.topic_demand import demand_of, tables_in
-from newsstand.planning.network_file import read_names
+from newsstand.planning.json_file import read_object
+from newsstand.planning.network_file import names_of
 
 NODES = {"north": 1, "south east": 2, "west": 3}
 NETWORK = {
@@ -94,9 +95,9 @@ def test_logs_without_requests_are_refused(spark: SparkSession, tmp_path: Path) 
 
 
 def test_brokers_have_names_or_are_called_by_their_numbers(network: Path) -> None:
-    assert read_names(network) == NODES
+    assert names_of(str(network), read_object(network)) == NODES
     network.write_text(json.dumps({"nodes": 2}))
-    assert read_names(network) == {"1": 1, "2": 2}
+    assert names_of(str(network), read_object(network)) == {"1": 1, "2": 2}
 
 
 @pytest.mark.parametrize(
@@ -111,4 +112,4 @@ def test_brokers_have_names_or_are_called_by_their_numbers(network: Path) -> Non
 def test_bad_names_are_refused(network: Path, names: object, told: str) -> None:
     network.write_text(json.dumps(NETWORK | {"names": names}))
     with pytest.raises(BadNetwork, match=told):
-        read_names(network)
+        names_of(str(network), read_object(network))
