@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +15,14 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from newsstand.broker import storage_sqlite
+from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_line import LOST_S, PING_S, Line, accepted_frames
+from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.storage_sqlite import SqliteStorage
 from newsstand.broker.topic_ledger import Ledger
+from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import FIRST_S, Outbox
+from newsstand.broker.topics import Topics
 from newsstand.errors import BadOption, NoRoom
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Message, Publication, Publish, Subscribe, decode_batch, encode_batch
@@ -172,6 +177,96 @@ def test_an_outbox_sends_again_until_there_is_a_receipt_also_after_a_restart(tmp
 
     with_ledger(tmp_path, story)
     with_ledger(tmp_path, again)
+
+
+# A broker alone
+
+
+class Ear:
+    """A client that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def deliver(self, publication: Publication, written: bytes) -> None:
+        self.heard.append(publication.body)
+
+
+def alone(folder: Path, story: Callable[[Topics], Awaitable[None]], *topics: str) -> None:
+    """A broker without a coordinator that keeps topics, until a story is over."""
+
+    async def told() -> None:
+        asked: list[tuple[str, int]] = []
+
+        async def nowhere(topic: str) -> bool:
+            return False
+
+        made = Topics(
+            "edge",
+            folder,
+            "key",
+            TopicMetrics(Metrics()),
+            None,
+            lambda: 1000,
+            elsewhere=nowhere,
+            asked=lambda topic, hops: asked.append((topic, hops)),
+            most=1000,
+        )
+        made.take_up()
+        made.alone(topics)
+        running = asyncio.create_task(made.run())
+        async with asyncio.timeout(10):
+            while made.whole != sorted(topics) or made._keeping.topics != len(topics):
+                await asyncio.sleep(0.01)
+        await story(made)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await made.close()
+
+    asyncio.run(told())
+
+
+def test_a_broker_without_a_coordinator_keeps_what_its_settings_say(tmp_path: Path) -> None:
+    storms = Filter.of_topic("storms")
+
+    async def first(topics: Topics) -> None:
+        ear = Ear()
+        topics.subscribe(ear, Filter.parse("severity > 1"))
+        told = [await topics.publish("storms", {"severity": n}, b"%d" % n) for n in range(4)]
+        assert all(one.stored for one in told)
+        assert not (await topics.publish("fires", {"severity": 9}, b"9")).stored
+        assert ear.heard == [b"2", b"3", b"9"]
+        topics.gone(ear)
+        await topics.publish("storms", {"severity": 9}, b"4")
+        assert ear.heard == [b"2", b"3", b"9"]
+
+    async def second(topics: Topics) -> None:
+        page = await topics.past(storms, None, 3)
+        assert [one.body for one in page.publications] == [b"0", b"1", b"2"]
+        page = await topics.past(storms, page.next, 3)
+        assert ([one.body for one in page.publications], page.next) == ([b"3", b"4"], None)
+        numbers = [one.number for one in page.publications]
+        assert (await topics.publish("storms", {}, b"5")).id[1] > max(numbers), "although the clock stands still"
+
+    async def third(topics: Topics) -> None:
+        assert (await topics.past(Filter.parse("true"), None, 9)).publications == []
+
+    alone(tmp_path, first, "storms")
+    alone(tmp_path, second, "storms")
+    alone(tmp_path, third)
+    alone(tmp_path, third, "storms")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"storages": [""]}, "storages: '' cannot be a topic"),
+        ({"storages": ["a"], "coordinator": "http://x"}, "storages: is for a broker without a coordinator"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told(tmp_path: Path, more: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadOption, match=why):
+        BrokerSettings(name="edge", cluster="http://127.0.0.1:9", data=tmp_path, **more)
 
 
 # A line

@@ -129,6 +129,11 @@ class Edge:
         for hub in (self.hub, self.topic_hub):
             hub.close(code, reason, subscriber=sid)
 
+    @property
+    def connections(self) -> int:
+        """How many WebSockets of subscribers there are."""
+        return len(self.hub) + len(self.topic_hub)
+
     def connected(self, member: Member) -> None:
         """A session of a member's has a connection."""
         sessions = self._online.setdefault(member.name, set())

@@ -176,7 +176,7 @@ class Parts:
                 settings.name,
                 settings.place(url),
                 store,
-                lambda: Load(len(self.edge.hub), len(self.members.records)),
+                lambda: Load(self.edge.connections, len(self.members.records)),
                 adopt=self.members.adopt,
                 forget=self.members.forget,
                 only=self.members.only,
@@ -317,7 +317,7 @@ class Parts:
     def _gauges(self) -> None:
         edge, members = self.edge, self.members
         for name, words, value in (
-            ("connections", "WebSockets.", lambda: len(edge.hub)),
+            ("connections", "WebSockets.", lambda: edge.connections),
             ("subscribers", "Subscribers at home here.", lambda: len(members.records)),
             ("streams", "Backend subscriptions.", lambda: len(edge.core)),
             ("cached_bytes", "Bytes of the result caches.", lambda: edge.core.results.bytes),

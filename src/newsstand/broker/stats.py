@@ -12,7 +12,7 @@ def stats_of(edge: Edge, members: Members) -> dict[str, object]:
     return {
         "broker": edge.name,
         "now_ms": edge.now_ms(),
-        "connections": len(edge.hub),
+        "connections": edge.connections,
         "subscribers": len(members.records),
         "frontends": sum(len(record.subscriptions) for record in members.records.values()),
         "backends": len(edge.core),

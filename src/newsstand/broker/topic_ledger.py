@@ -58,6 +58,10 @@ class Ledger:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def write_now(self, statement: str, *values: object) -> None:
+        """Have something written before this returns; only as long as nothing else is."""
+        self._commit([(statement, values)])
+
     def then(self, call: Callable[[], None]) -> None:
         """Call when all that was told to be written is on disk; at once if nothing waits."""
         if self._task is None:

@@ -35,6 +35,9 @@ TICK_S = 0.25
 UNHEARD_S = 3600.0
 """A topic whose storages were not heard of for so long counts as one without."""
 HANDED_OVER_S = 10.0
+RESERVED = 1 << 20
+"""How many numbers are noted on disk before they are used."""
+_RESERVE = "INSERT OR REPLACE INTO numbers VALUES ('reserved', ?)"
 
 
 class Topics:
@@ -172,13 +175,10 @@ class Topics:
         """Work until cancelled."""
         keeping = asyncio.create_task(self._keeping.run())
         try:
-            number = 0
             while True:
                 await asyncio.sleep(TICK_S)
                 self.links.tick()
-                if self._node.next_number != number:
-                    number = self._node.next_number
-                    self._ledger.write("INSERT OR REPLACE INTO numbers VALUES ('next', ?)", number)
+                self._reserve()
                 for one in self._outbox.due(time.monotonic(), self._now_ms()):
                     self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
         finally:
@@ -195,11 +195,20 @@ class Topics:
         self._ledger.close()
 
     def _first_number(self) -> int:
-        """Higher than all of before: by the clock, or by what was kept if the clock was set back."""
-        tables = "SELECT number FROM numbers UNION SELECT number FROM outbox"
-        ((before,),) = self._ledger.read(f"SELECT coalesce(max(number), 0) FROM ({tables})")
-        assert isinstance(before, int)
-        return max(self._now_ms() * 1000, before + 1)
+        """Higher than all of before: by the clock, or by what was reserved if the clock was set back."""
+        rows = self._ledger.read("SELECT number FROM numbers WHERE what = 'reserved'")
+        reserved = rows[0][0] if rows else 0
+        assert isinstance(reserved, int)
+        first = max(self._now_ms() * 1000, reserved)
+        self._ledger.write_now(_RESERVE, first + RESERVED)
+        self._reserved = first + RESERVED
+        return first
+
+    def _reserve(self) -> None:
+        """Keep ahead of the numbers that are used."""
+        if self._node.next_number > self._reserved - RESERVED // 2:
+            self._reserved += RESERVED
+            self._ledger.write(_RESERVE, self._reserved)
 
     # What the overlay does.
 
