@@ -100,7 +100,7 @@ async def outlive(pair: World) -> None:
         await asyncio.to_thread(pair.start, "b2", port=port)
         await asyncio.to_thread(pair.until_linked)
         await until_heard(from_ann, to_bob)
-        assert to_bob.interruptions == 1
+        assert to_bob.interruptions >= 1
 
 
 def test_a_message_comes_with_what_was_published(pair: World) -> None:
