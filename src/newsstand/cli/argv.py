@@ -7,8 +7,10 @@ from pathlib import Path
 
 from newsstand.errors import BadOption
 
-MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes")
+MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes", "--demand")
 """The options that take one or more values."""
+PATHS = ("--policy-file", "--demand")
+"""Those of them whose values are paths."""
 
 ONE = (
     *("--figure", "--format", "--master", "--conf"),
@@ -47,7 +49,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_value(word: str, option: str, *, first: bool, trace_known: bool) -> bool:
-    return first or trace_known or option == "--policy-file" or not Path(word).exists()
+    return first or trace_known or option in PATHS or not Path(word).exists()
 
 
 def _require_value(argument: str) -> None:
@@ -56,7 +58,7 @@ def _require_value(argument: str) -> None:
 
 
 def _each(option: str, values: str) -> list[str]:
-    each = [values] if option == "--policy-file" else [value for value in values.split(",") if value]
+    each = [values] if option in PATHS else [value for value in values.split(",") if value]
     if not any(each):
         raise BadOption(f"{option}: a value is missing")
     return [part for value in each for part in (option, value)]

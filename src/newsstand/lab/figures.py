@@ -59,13 +59,13 @@ def lines(axes: Axes, x: Sequence[float], series: Mapping[str, Sequence[float]],
         axes.plot(list(x), list(values), dashes, label=label, color=colour, marker=marker, ms=4, lw=1.3)
 
 
-def legend(figure: Figure, axes: Sequence[Axes]) -> None:
+def legend(figure: Figure, axes: Sequence[Axes], columns: int = 8) -> None:
     """One for all panels."""
     found = {
         label: handle for panel in axes for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        found.values(), found.keys(), loc="outside lower center", ncols=min(8, len(found)), frameon=False
+        found.values(), found.keys(), loc="outside lower center", ncols=min(columns, len(found)), frameon=False
     )
 
 
