@@ -73,7 +73,7 @@ class Measured:
     def gain(self, setting: Setting, method: str) -> Interval:
         """The share of hops that assigning anew spares."""
         spared = self.over(setting, method, method, Stage.REASSIGNED, Stage.STAYED)
-        return Interval(-spared.mean, spared.half)
+        return Interval(0.0 - spared.mean, spared.half)
 
     def bound(self, setting: Setting) -> dict[int, float]:
         """By seed the hops below which no plan can be, as far as that is proven by any method."""
