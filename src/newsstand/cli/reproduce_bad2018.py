@@ -129,9 +129,7 @@ def experiment_of(
     seeds = tuple(range(1, (QUICK_RUNS if quick else runs or RUNS) + 1))
     sizes = FEW_SIZES if quick else tuple(sorted(set(cache_mb))) if cache_mb else ALL_SIZES
     divided_by = QUICK_SCALE if quick else scale or 1
-    # What is not compiled takes minutes for a run of full size, and seconds for a tenth of it.
-    by_core = QUICK_RUNS if divided_by >= QUICK_SCALE else 1
-    return Experiment(seeds, sizes, divided_by, hours=hours, seeds_by_core=by_core)
+    return Experiment(seeds, sizes, divided_by, hours=hours)
 
 
 def _simulate(
