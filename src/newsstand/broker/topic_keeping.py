@@ -216,6 +216,8 @@ class Keeping:
     async def _leave(self) -> bool:
         """Drop what is not to be kept; whether all of it is gone."""
         for topic in sorted(self._leaving):
+            if topic not in self._leaving:
+                continue  # wanted again meanwhile
             self._do(self._node.let_go(topic))
             if await self._elsewhere(topic) and not await self._give_away(topic):
                 continue
