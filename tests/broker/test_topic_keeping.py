@@ -13,9 +13,13 @@ from newsstand.broker.storage_sqlite import SqliteStorage
 from newsstand.broker.topic_keeping import Keeping
 from newsstand.broker.topic_ledger import Ledger
 from newsstand.broker.topic_past import Past
-from newsstand.overlay.messages import Publication
-from newsstand.overlay.outcomes import Out
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import MOST_TOPICS, Advertise, Found, Message, Publication, Request, Response, Seek
+from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.outcomes import Located, Out, Send
 from newsstand.overlay.replication import ReplicatingBroker
+
+EVERYTHING = Filter.parse("true")
 
 
 class Keeper:
@@ -29,11 +33,12 @@ class Keeper:
         self.asked: list[str] = []
         self.when_asked: Callable[[str], None] = lambda topic: None
         self.when_doing: Callable[[Out], None] = lambda out: None
+        self.past = Past(self.node, self._do, lambda topic: True)
         self.keeping = Keeping(
             self.node,
             self.storage,
             ledger,
-            Past(self.node, self._do, lambda topic: True),
+            self.past,
             self._do,
             is_linked=lambda: self.is_linked,
             elsewhere=self._elsewhere,
@@ -46,6 +51,14 @@ class Keeper:
         self.outs += outs
         for out in outs:
             self.when_doing(out)
+
+    def receive(self, message: Message) -> None:
+        """Something has come from the neighbour."""
+        for out in self.node.receive("b", message):
+            if isinstance(out, Located):
+                self.keeping.located(out)
+            elif isinstance(out, Answer):
+                self.past.answered(out)
 
     async def _elsewhere(self, topic: str) -> bool:
         self.asked.append(topic)
@@ -95,5 +108,64 @@ def test_a_topic_that_is_wanted_again_while_others_are_left_stays(keeper: Story)
         assert made.asked == ["fires"]
         assert made.node.kept == ["storms"], "it is still subscribed to"
         await made.until(lambda: made.node.advertisements.own == {"storms"})
+
+    keeper(story)
+
+
+def answer(made: Keeper, past: Sequence[Publication]) -> Callable[[Out], None]:
+    """A neighbour that keeps whatever it is asked for."""
+
+    def answered(out: Out) -> None:
+        match out:
+            case Send("b", Seek(number, topics)):
+                made.receive(Found(number, topics, ("b",), ("edge",)))
+            case Send("b", Request(number, _, topics)):
+                some = tuple(one for one in past if one.topic in topics)
+                made.receive(Response(number, topics, ("edge",), "end", some, len(some)))
+
+    return answered
+
+
+def test_more_topics_than_one_message_can_name_are_all_caught_up_with(keeper: Story) -> None:
+    topics = [f"t{number:04d}" for number in range(MOST_TOPICS + 10)]
+    past = [Publication("b", number, topic) for number, topic in enumerate(topics, 1)]
+
+    async def story(made: Keeper) -> None:
+        made.node.link_up("b")
+        made.when_doing = answer(made, past)
+        made.keeping.told(topics)
+        await made.until(lambda: len(made.keeping.whole) == len(topics))
+        for one in past:
+            assert one in made.storage.matching(EVERYTHING, [one.topic]), f"{one.topic} is whole"
+
+    keeper(story)
+
+
+def test_a_broker_whose_links_are_missing_is_not_whole(keeper: Story) -> None:
+    async def story(made: Keeper) -> None:
+        made.is_linked = False
+        made.keeping.told(["storms"])
+        await asyncio.sleep(0.3)
+        assert made.keeping.whole == []
+        assert made.node.advertisements.own == frozenset()
+        made.is_linked = True
+        await made.until(lambda: made.keeping.whole == ["storms"])
+
+    keeper(story)
+
+
+def test_a_broker_that_knows_of_a_storage_is_not_whole_before_that_has_answered(keeper: Story) -> None:
+    past = [Publication("b", 1, "storms")]
+
+    async def story(made: Keeper) -> None:
+        made.node.link_up("b")
+        made.receive(Advertise(("storms",), (("b", 1),)))
+        made.keeping.told(["fires", "storms"])
+        await made.until(lambda: made.keeping.whole == ["fires"])
+        await asyncio.sleep(0.1)
+        assert made.keeping.whole == ["fires"], "nobody else is known to keep that"
+        made.when_doing = answer(made, past)
+        await made.until(lambda: made.keeping.whole == ["fires", "storms"])
+        assert list(made.storage.matching(EVERYTHING, ["storms"])) == past
 
     keeper(story)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from newsstand.errors import BadMessage
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Publication, decode_batch, encode_batch
+from newsstand.overlay.messages import MOST_TOPICS, Publication, decode_batch, encode_batch
 from newsstand.overlay.network import Network
 from newsstand.overlay.open_requests import Answer
 from newsstand.overlay.outcomes import Changed, Deliver, Kept, Located, Out, Receipt, Send, Serve
@@ -101,6 +104,13 @@ def test_a_search_finds_all_others_and_each_can_be_asked_past_a_nearer_one() -> 
         assert tuple(one for answer in answers for one in answer.publications) == expected
         assert answers[-1].finished
         assert not answers[-1].missing
+
+
+def test_a_search_for_too_many_topics_is_refused() -> None:
+    broker = ReplicatingBroker("a")
+    broker.seek(f"t{number}" for number in range(MOST_TOPICS))
+    with pytest.raises(BadMessage, match="search: 513 topics, but there is room for 512"):
+        broker.seek(f"t{number}" for number in range(MOST_TOPICS + 1))
 
 
 def test_a_storage_that_cannot_be_reached_is_missing() -> None:

@@ -19,7 +19,7 @@ from newsstand.broker.topic_ledger import Ledger
 from newsstand.broker.topic_past import Past
 from newsstand.errors import NewsstandError
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Path, Position, Publication
+from newsstand.overlay.messages import MOST_TOPICS, Path, Position, Publication
 from newsstand.overlay.outcomes import Located, Out
 from newsstand.overlay.replication import ReplicatingBroker
 
@@ -30,7 +30,7 @@ CALM_S = 0.2
 SEEK_S = 0.5
 """How long answers to a search are waited for."""
 LINK_S = 10.0
-"""How long links that should be there are waited for."""
+"""How long links that should be there are waited for at a time. A neighbour that is gone for good is soon none."""
 AGAIN_S = 0.5
 
 
@@ -140,24 +140,40 @@ class Keeping:
         """Have everything that there is; whether it has come to its end."""
         if not self._behind:
             return True
-        await self._linked()
-        topics, changes = sorted(self._behind), self._changes
-        for topic, ways in (await self._others(topics)).items():
-            for way in ways:
-                if await self._exchange(topic, way, self._late) is None:
-                    return False
-        if changes != self._changes:
+        if not await self._linked():
             return False
-        there = self._wanted.intersection(topics)
-        self._behind.difference_update(topics)
+        topics = sorted(self._behind)
+        for first in range(0, len(topics), MOST_TOPICS):
+            await self._catch_up_with(topics[first : first + MOST_TOPICS])
+        return not self._behind
+
+    async def _catch_up_with(self, topics: Sequence[str]) -> None:
+        """Have everything that there is of some topics; those of which that is not sure stay behind."""
+        changes = self._changes
+        others = await self._others(topics)
+        there = {topic for topic in topics if await self._has_all(topic, others.get(topic, []))}
+        if changes != self._changes:
+            return
+        self._behind -= there
+        there &= self._wanted
         self._whole |= there
         self._do(self._node.advertise(self._node.advertisements.own | there))
+
+    async def _has_all(self, topic: str, ways: Sequence[Path]) -> bool:
+        """Whether everything was exchanged with the others that keep a topic, of which none may have answered."""
+        if not ways and self._node.advertisements.is_heard(topic):
+            return False
+        for way in ways:
+            if await self._exchange(topic, way, self._late) is None:
+                return False
         return True
 
-    async def _linked(self) -> None:
+    async def _linked(self) -> bool:
+        """Wait a while for links that should be there; whether they are."""
         until = asyncio.get_running_loop().time() + LINK_S
         while not self._is_linked() and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(CALM_S / 4)
+        return self._is_linked()
 
     async def _others(self, topics: Sequence[str]) -> dict[str, list[Path]]:
         """For each topic the ways to the other brokers that keep it."""

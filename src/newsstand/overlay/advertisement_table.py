@@ -81,6 +81,10 @@ class AdvertisementTable:
         named = self._nearest if wanted.topics is None else wanted.topics
         return sorted(topic for topic in named if topic in self._nearest and wanted.may_match(topic))
 
+    def is_heard(self, topic: str) -> bool:
+        """Whether a neighbour advertises a topic, so that another broker stores it."""
+        return topic in self._heard
+
     def store(self, topics: Iterable[str]) -> Told:
         """These topics are stored here, and no others."""
         before, self._own = self._own, dict.fromkeys(topics)

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from newsstand.errors import BadMessage
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import (
     MOST_HOPS,
@@ -70,9 +71,11 @@ class ReplicatingBroker(OverlayBroker):
     # Other storages
 
     def seek(self, topics: Iterable[str]) -> tuple[int, list[Out]]:
-        """Look for all others that keep topics: the search's number, which those found have."""
+        """Look for all others that keep topics, up to MOST_TOPICS: the search's number, which those found have."""
+        some = tuple(sorted(topics))
+        if len(some) > MOST_TOPICS:
+            raise BadMessage(f"search: {len(some)} topics, but there is room for {MOST_TOPICS}")
         number, self._number = self._number, self._number + 1
-        some = tuple(sorted(topics))[:MOST_TOPICS]
         return number, self._to_all(Seek(number, some, (self.name,)), None)
 
     def mended(self) -> list[Out]:
