@@ -64,6 +64,21 @@ def test_topics_move_to_where_they_are_asked_for(line: World, secret: Path, tmp_
         assert [body for body in eve.past("topic = 'storms'") if body != "is it stored?"] == list(range(50))
 
 
+def test_what_is_not_worth_it_is_not_applied(line: World, secret: Path, tmp_path: Path) -> None:
+    line.placed(storms=[MIDDLE])
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps({"storages": [1, 2], "assignment": {"storms": [1]}, "brokers": [MIDDLE, EAST]}))
+    network = network_file(tmp_path, {"storms": [5, 5, 6]})
+    to_it = ("--coordinator", line.coordinator.url, "--secret-file", secret)
+    done = plan(network, *to_it, "--from", old, "--apply", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["assignment"] == {"storms": [2]}, "brokers are found by their names"
+    assert not told["reassignment"]["worth_it"]
+    assert "applied" not in told
+    assert line.overlay()["storages"]["storms"]["wanted"] == [MIDDLE]
+
+
 @pytest.mark.parametrize(
     ("words", "line_of_error"),
     [

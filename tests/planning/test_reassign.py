@@ -106,3 +106,20 @@ def test_only_old_storages_can_be_storages() -> None:
     assert kept.capacity == (0, 1, 0, 0, 0, 1)
     assert kept.storages == 2
     assert np.array_equal(possible_storages(kept), possible_storages(at_two([LEFT, RIGHT])))
+
+
+def test_brokers_of_an_earlier_answer_are_found_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"storages": [1, 2], "assignment": {"a": [2]}, "brokers": ["north", "south"]}))
+    names = {"east": 1, "north": 2, "south": 5}
+    assert read_plan(path, at_two([LEFT, RIGHT]), names) == Plan((2, 5), {"a": (5,), "b": ()})
+    with pytest.raises(BadNetwork, match="storages names node 1, which the network does not have"):
+        read_plan(path, at_two([LEFT, RIGHT]), {"south": 2})
+
+
+def test_topics_that_nobody_asks_for_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"storages": [2, 5], "assignment": {"a": [2], "silent": [5]}}))
+    assert read_plan(path, at_two([LEFT, RIGHT]), quiet=True) == Plan((2, 5), {"a": (2,), "b": ()})
+    with pytest.raises(BadNetwork, match="the network has no such topic"):
+        read_plan(path, at_two([LEFT, RIGHT]))

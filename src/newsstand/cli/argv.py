@@ -49,7 +49,9 @@ def spread(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_value(word: str, option: str, *, first: bool, trace_known: bool) -> bool:
-    return first or trace_known or option in PATHS or not Path(word).exists()
+    if first or trace_known or option == "--policy-file":
+        return True
+    return Path(word).is_dir() if option == "--demand" else not Path(word).exists()
 
 
 def _require_value(argument: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,10 @@ def plan(
     secret_file: Annotated[Path | None, typer.Option(metavar="FILE", help="The secret of that platform.")] = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Tell that platform: brokers become storages, and topics move to them."),
+        typer.Option(
+            "--apply",
+            help="Tell that platform: topics move to their storages. With --from, if that is worth it.",
+        ),
     ] = False,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", help="With --apply: how long topics may take to move.", min=0)
@@ -99,8 +103,8 @@ def plan(
 
     With --coordinator, for the brokers of a running platform, called by their names:
 
-    Example: newsstand plan --coordinator http://127.0.0.1:8770 --secret-file data/secret --demand data/brokers
-    --replication 2 --storage-capacity 5 --apply
+    Example: newsstand plan --coordinator http://127.0.0.1:8770 --secret-file data/platform.secret
+    --demand data/brokers --replication 2 --storage-capacity 5 --apply
     """
     from newsstand.cli.plan_applied import Operator, applied, require_settled, show_applied
     from newsstand.planning.methods import Asked, planned
@@ -122,12 +126,12 @@ def plan(
         from newsstand.lab.plan_figure import require_small
 
         require_small(problem, figure)
-    if out is not None and not out.parent.is_dir():
-        raise BadOption(f"--out {out}: no folder {out.parent}")
+    if out is not None:
+        _require_writable(out)
     require_known(method, reassigns=old is not None)
     if seed < 0:
         raise BadOption(f"--seed {seed}: must not be negative")
-    before = None if old is None else read_plan(old, problem)
+    before = None if old is None else read_plan(old, problem, names, quiet=demand is not None)
     possible = partial(_possible, master=master, conf=conf or [])
     if before is None:
         answer = planned(method, Asked(problem, possible(problem), seed, time_limit))
@@ -140,6 +144,7 @@ def plan(
         told = answer_of(problem, answer, method)
         advice = result.worth_it(least_gain, least_gain_per_copy)
         told["reassignment"] = reassignment_of(result, worth_it=advice)
+        apply = apply and advice
     if operator is not None:
         told["brokers"] = list(names)
         if apply:
@@ -160,6 +165,13 @@ def plan(
             show_applied(told)
     if apply:
         require_settled(told, wait)
+
+
+def _require_writable(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise BadOption(f"--out {out}: no folder {out.parent}")
+    if out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise BadOption(f"--out {out}: cannot be written ({'Is a directory' if out.is_dir() else 'not allowed'})")
 
 
 def _write(out: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -39,7 +39,6 @@ class Overlay(msgspec.Struct):
     brokers: list[str]
     links: list[tuple[str, str]]
     storages: dict[str, Kept]
-    settled: bool
 
     @property
     def network(self) -> dict[str, object]:
@@ -47,6 +46,11 @@ class Overlay(msgspec.Struct):
         number = {name: place for place, name in enumerate(self.brokers, 1)}
         edges = [[number[a], number[b]] for a, b in self.links]
         return {"nodes": len(self.brokers), "edges": edges, "names": self.brokers}
+
+    def is_settled(self, topics: Collection[str]) -> bool:
+        """Whether topics are where they are wanted, and nowhere else."""
+        here = (self.storages[topic] for topic in topics if topic in self.storages)
+        return all(set(kept.wanted) <= set(kept.complete) and not kept.leaving for kept in here)
 
     @property
     def wanted(self) -> dict[str, list[str]]:
@@ -77,13 +81,12 @@ class Operator:
         """Say which brokers are to keep which topics; those that are not named stay where they are."""
         return self._ask("PUT", "/overlay/storages", {"assignment": self.overlay().wanted | dict(assignment)})
 
-    def wait(self, limit_s: float, tell: Callable[[Overlay], None] = lambda _: None) -> tuple[Overlay, float]:
+    def wait(self, topics: Collection[str], limit_s: float) -> tuple[Overlay, float]:
         """Wait until topics have moved; what the overlay is then, and after how many seconds."""
         begun = time.monotonic()
         while True:
             now, took = self.overlay(), time.monotonic() - begun
-            tell(now)
-            if now.settled or took > limit_s:
+            if now.is_settled(topics) or not took <= limit_s:
                 return now, took
             time.sleep(PAUSE_S)
 
@@ -117,7 +120,7 @@ def applied(
     before = operator.overlay()
     wanted = {topic: [names[node - 1] for node in nodes] for topic, nodes in plan.assignment.items() if nodes}
     operator.place(wanted)
-    after, seconds = operator.wait(wait_s)
+    after, seconds = operator.wait(wanted, wait_s)
     nodes = {name: node for node, name in enumerate(names, 1)}
     kept = {
         topic: tuple(nodes[name] for name in before.wanted.get(topic, ()) if name in nodes)
@@ -128,8 +131,8 @@ def applied(
         "before": costs_of(evaluate(problem, Plan((), kept))) if was_kept else None,
         "after": costs_of(evaluate(problem, plan)),
         "moved": moves(before.wanted, wanted),
-        "complete": {topic: after.storages[topic].complete for topic in wanted},
-        "settled": after.settled,
+        "complete": {topic: after.storages[topic].complete for topic in wanted if topic in after.storages},
+        "settled": after.is_settled(wanted),
         "seconds": round(seconds, 2),
     }
 

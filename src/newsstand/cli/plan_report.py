@@ -74,7 +74,8 @@ def costs_of(figures: Figures) -> dict[str, float]:
 def show(told: Told) -> None:
     """Print a plan for people: a row a topic, heaviest first."""
     console = Console(highlight=False)
-    storages = ", ".join(map(str, told["storages"]))
+    called = dict(enumerate(told.get("brokers", ()), 1))
+    storages = _called(told["storages"], called)
     console.print(f"{len(told['storages'])} storages: {storages}", soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     table.add_column("topic")
@@ -82,7 +83,7 @@ def show(told: Told) -> None:
     table.add_column("kept at")
     short = told.get("short", {})
     for name in sorted(told["weights"], key=lambda topic: -told["weights"][topic]):
-        kept = ", ".join(map(str, told["assignment"][name])) or "-"
+        kept = _called(told["assignment"][name], called) or "-"
         missing = f"  ({short[name]} missing: no room)" if name in short else ""
         table.add_row(name, f"{told['weights'][name]:.4f}", kept + missing)
     console.print(table)
@@ -90,6 +91,10 @@ def show(told: Told) -> None:
     if "gap" in told:
         proof = f"; another plan might spare {told['gap']:.2%}" if told["gap"] else "; no plan has less"
     console.print(f"{told['mean_hops']:.4f} hops on average, {told['traffic']:,.6g} requests x hops/s{proof}")
+
+
+def _called(nodes: Sequence[int], called: Mapping[int, str]) -> str:
+    return ", ".join(called.get(node, str(node)) for node in nodes)
 
 
 def show_reassignment(told: Told) -> None:

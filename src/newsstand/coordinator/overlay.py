@@ -63,7 +63,7 @@ class Overlay:
 
     def want(self, assignment: Mapping[str, Collection[str]]) -> None:
         """Let these brokers keep these topics, and nobody any other; BadInput names what is wrong with them."""
-        _require(assignment, self._brokers)
+        _require(assignment, self._brokers, self._placement.topics())
         self._keep_storages(self._placement.wanting(assignment, self._brokers.living(), self._brokers))
 
     def report(self, name: str, stored: Sequence[str]) -> OverlayTold:
@@ -113,12 +113,19 @@ class Overlay:
         return Counter(self._placement.progress(topic, alive) for topic in self._placement.topics())
 
 
-def _require(assignment: Mapping[str, Collection[str]], known: Collection[str]) -> None:
+def _require(
+    assignment: Mapping[str, Collection[str]], known: Collection[str], before: Mapping[str, Storages]
+) -> None:
+    """Brokers must be known, but for those that a topic was wanted at before: they may come back."""
     if bad := [topic for topic in assignment if TOPIC.fullmatch(topic) is None]:
         raise BadInput(f"assignment: a topic is 1 to 256 characters without control characters: {_named(bad)}")
     if bad := [topic for topic, brokers in assignment.items() if not brokers]:
         raise BadInput(f"assignment: name brokers, or leave the topic out: {_named(bad)}")
-    if bad := sorted({name for brokers in assignment.values() for name in brokers}.difference(known)):
+    strangers = (
+        set(brokers).difference(known, before[topic].wanted if topic in before else ())
+        for topic, brokers in assignment.items()
+    )
+    if bad := sorted(set().union(*strangers)):
         raise BadInput(f"assignment: no such broker is registered: {_named(bad)}")
 
 

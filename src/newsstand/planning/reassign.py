@@ -13,7 +13,7 @@ from pathlib import Path
 
 from newsstand.errors import BadNetwork
 from newsstand.planning.cost import Assignment, Figures, evaluate
-from newsstand.planning.json_file import Field, read_object
+from newsstand.planning.json_file import Field, Json, read_object
 from newsstand.planning.problem import Plan, Problem
 
 LEAST_GAIN = 0.1
@@ -66,14 +66,20 @@ class Reassignment:
         return self.copies > 0 and self.gain >= least_gain and self.gain_per_copy >= least_gain_per_copy
 
 
-def read_plan(path: Path, problem: Problem) -> Plan:
-    """Storages and assignment from an earlier answer of `newsstand plan --json`."""
+def read_plan(
+    path: Path, problem: Problem, names: Mapping[str, int] | None = None, *, quiet: bool = False
+) -> Plan:
+    """Storages and assignment from an earlier answer of `newsstand plan --json`.
+
+    If that tells how its brokers were called, they are found by name. `quiet`: topics that the problem does not
+    have are those that nobody asks for at the moment, and are left alone.
+    """
     found = read_object(path)
     for name in ("storages", "assignment"):
         if name not in found:
             raise BadNetwork(f"{path}: field '{name}' is missing")
-    nodes = problem.topology.nodes
-    storages = _nodes(Field(f"{path}: storages", found["storages"]), nodes)
+    number = _numbers(path, found, problem, names or {})
+    storages = _nodes(Field(f"{path}: storages", found["storages"]), number)
     useful = sum(1 for node in storages if problem.capacity[node - 1])
     for name, limits in zip(problem.topics, problem.replication, strict=True):
         if limits.least > useful:
@@ -82,9 +88,9 @@ def read_plan(path: Path, problem: Problem) -> Plan:
             )
     members = Field(f"{path}: assignment", found["assignment"]).members()
     for name in members:
-        if name not in problem.topics:
+        if name not in problem.topics and not quiet:
             raise BadNetwork(f"{path}: assignment.{name}: the network has no such topic")
-    assignment = {name: _nodes(members[name], nodes) if name in members else () for name in problem.topics}
+    assignment = {name: _nodes(members[name], number) if name in members else () for name in problem.topics}
     for name, keepers in assignment.items():
         for node in keepers:
             if node not in storages:
@@ -92,11 +98,22 @@ def read_plan(path: Path, problem: Problem) -> Plan:
     return Plan(storages, assignment)
 
 
-def _nodes(field: Field, nodes: int) -> tuple[int, ...]:
-    found = tuple(one.whole(1, nodes) for one in field.items())
+def _numbers(path: Path, found: Mapping[str, Json], problem: Problem, names: Mapping[str, int]) -> dict[int, int]:
+    """Which node of the problem each node of an earlier answer is; those that are gone are left out."""
+    if "brokers" not in found:
+        return {node: node for node in range(1, problem.topology.nodes + 1)}
+    before = [one.text() for one in Field(f"{path}: brokers", found["brokers"]).items()]
+    return {node: names[name] for node, name in enumerate(before, 1) if name in names}
+
+
+def _nodes(field: Field, number: Mapping[int, int]) -> tuple[int, ...]:
+    found = tuple(one.whole(1, max(number, default=None)) for one in field.items())
     if len(set(found)) < len(found):
         field.refuse("names a node twice")
-    return found
+    for node in found:
+        if node not in number:
+            field.refuse(f"names node {node}, which the network does not have")
+    return tuple(number[node] for node in found)
 
 
 def kept_to(problem: Problem, storages: tuple[int, ...]) -> Problem:
