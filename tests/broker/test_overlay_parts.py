@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from newsstand.broker import storage_sqlite
+from newsstand.broker.api_topics import _position
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_line import LOST_S, PING_S, Line, accepted_frames
 from newsstand.broker.settings import BrokerSettings
@@ -25,8 +27,17 @@ from newsstand.broker.topic_outbox import FIRST_S, Outbox
 from newsstand.broker.topics import Topics
 from newsstand.errors import BadOption, NoRoom
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Message, Publication, Publish, Subscribe, decode_batch, encode_batch
+from newsstand.overlay.messages import (
+    Message,
+    Publication,
+    Publish,
+    Request,
+    Subscribe,
+    decode_batch,
+    encode_batch,
+)
 from newsstand.overlay.storage import MemoryStorage
+from newsstand.serving.refusals import Refused
 
 EVERYTHING = Filter.parse("true")
 TOPICS = ("fires", "storms")
@@ -267,6 +278,36 @@ def test_a_broker_without_a_coordinator_keeps_what_its_settings_say(tmp_path: Pa
 def test_a_mistake_in_the_settings_is_told(tmp_path: Path, more: dict[str, Any], why: str) -> None:
     with pytest.raises(BadOption, match=why):
         BrokerSettings(name="edge", cluster="http://127.0.0.1:9", data=tmp_path, **more)
+
+
+# What clients name
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        '[0,"",0]',
+        f'[0,"{"b" * 129}",0]',
+        "[0,1,0]",
+        f'[{2**63},"b1",0]',
+        f'[0,"b1",{2**63}]',
+        '[0,"b1",-1]',
+        "[0]",
+        "{",
+    ],
+)
+def test_a_place_that_neighbours_would_refuse_is_not_sent_to_them(after: str) -> None:
+    with pytest.raises(Refused, match="after: must be `next` of the page before") as refused:
+        _position(after)
+    assert refused.value.status == 422
+
+
+def test_a_place_that_a_page_has_named_is_taken() -> None:
+    for place in [(-(2**63), "b", 0), (2**63 - 1, "b" * 128, 2**63 - 1)]:
+        taken = _position(msgspec.json.encode(place).decode())
+        request = Request(1, EVERYTHING, ("storms",), ("b1",), taken)
+        assert taken == place
+        assert decode_batch(encode_batch([request])) == [request]
 
 
 # A line

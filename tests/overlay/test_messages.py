@@ -70,6 +70,10 @@ def test_messages_are_small() -> None:
         (["advertise", ["storms"], []], "Expected `array` of length >= 1"),
         (["advertise", ["storms"], [["b", 1]] * 65], "Expected `array` of length <= 64"),
         (["response", 1, ["storms"], [], "gone"], "Invalid enum value 'gone'"),
+        (["publish", ["b1", 7, "storms", {}, b"", 2**64 - 1]], "Expected `int` <= 9223372036854775807"),
+        (["publish", [2**64 - 1, 7, "storms"]], "Expected `int` <= 9223372036854775807"),
+        (["request", 1, "true", ["storms"], ["b1"], [2**63, "b1", 7]], "Expected `int` <= 9223372036854775807"),
+        (["request", 1, "true", ["storms"], ["b1"], [5, "b1", -7]], "Expected `int` >= 0"),
         (["request", 1], "Expected `array` of at least length 5, got 2"),
     ],
 )

@@ -10,9 +10,8 @@ from pydantic import BaseModel, Field
 
 from newsstand.broker.desk import SMALL_BODY, Desk
 from newsstand.broker.topic_messages import written
-from newsstand.errors import BadInput
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Position
+from newsstand.overlay.messages import BrokerName, Moment, Number, Position
 from newsstand.overlay.value_sets import Value
 from newsstand.serving.refusals import BODY, Refused, answer, decoded, json_body, problems
 
@@ -92,12 +91,10 @@ def topic_routes(desk: Desk) -> APIRouter:
 
 
 def _position(text: str | None) -> Position | None:
+    """A place that a client has named, as narrow as neighbours take it: they end a link over one that is not."""
     if text is None:
         return None
     try:
-        at_ms, origin, number = msgspec.json.decode(text, type=tuple[int, str, int])
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return msgspec.json.decode(text, type=tuple[Moment, BrokerName, Number])
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise Refused(422, f"after: must be `next` of the page before ({error})") from None
-    if max(abs(at_ms), abs(number)) >= 2**63:
-        raise BadInput("after: must be `next` of the page before")
-    return at_ms, origin, number

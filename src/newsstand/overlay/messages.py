@@ -29,7 +29,10 @@ MOST_HOPS = 64
 MOST_TOPICS = 512
 """How many topics one message may name."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=128)] | int
+Moment = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Milliseconds."""
+BrokerName = Annotated[str, Meta(min_length=1, max_length=128)]
+Name = BrokerName | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """A broker's: all of one network are texts, or all are numbers."""
 Topic = Annotated[str, Meta(min_length=1, max_length=256)]
 Topics = Annotated[tuple[Topic, ...], Meta(min_length=1, max_length=MOST_TOPICS)]
@@ -42,7 +45,7 @@ Broken = Annotated[tuple[Hop, ...], Meta(max_length=MOST_TOPICS)]
 AttributeName = Annotated[str, Meta(min_length=1, max_length=128)]
 
 PublicationId = tuple[Name, int]
-Position = tuple[int, Name, int]
+Position = tuple[Moment, Name, Number]
 """A place in the order of publications: time, origin, number. It means the same at every storage."""
 
 
@@ -75,7 +78,7 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     topic: Topic
     attributes: Mapping[AttributeName, Value] = {}
     body: bytes = b""
-    at_ms: int = 0
+    at_ms: Moment = 0
 
     def __post_init__(self) -> None:
         if not is_topic(self.topic):
