@@ -61,9 +61,12 @@ class Visitor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._number = 0
+        self._gone = False
 
     async def __call__(self, message: bytes) -> bytes | None:
-        """The answer to a message, unless it comes later."""
+        """The answer to a message, unless it comes later; what is said before a goodbye may come after it."""
+        if self._gone:
+            return None
         said = decoded(message, _Said)
         given = [said.subscribe, said.unsubscribe, said.publish, said.request, said.ping]
         if sum(one is not None for one in given) != 1:
@@ -90,6 +93,7 @@ class Visitor:
 
     def leave(self) -> None:
         """The client has gone."""
+        self._gone = True
         for task in self._tasks:
             task.cancel()
         self._topics.gone(self)
@@ -131,6 +135,9 @@ class Visitor:
     async def _soon(self, number: int, work: Coroutine[None, None, None]) -> None:
         """Have work done beside others', if there is room."""
         await self._room.acquire()
+        if self._gone:
+            work.close()
+            return
         task = asyncio.create_task(self._answered(number, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
