@@ -174,6 +174,26 @@ def test_a_publication_that_comes_twice_is_delivered_once() -> None:
     assert broker.receive("b", storms[0]), "the memory is limited"
 
 
+def test_a_publication_that_comes_again_and_again_is_not_forgotten_before_those_that_do_not() -> None:
+    broker = OverlayBroker("a", remembered=2)
+    broker.link_up("b")
+    broker.subscribe("ann", STORMS)
+    storms = [Publication("b", number, "storms") for number in (1, 2, 3)]
+    for storm in (storms[0], storms[1], storms[0], storms[2]):
+        broker.receive("b", Publish(storm))
+    assert broker.receive("b", Publish(storms[0], attempt=1)) == []
+    assert broker.receive("b", Publish(storms[1], attempt=1)) == [Deliver("ann", storms[1])]
+
+
+def test_what_a_broker_sends_again_is_not_for_its_own_clients() -> None:
+    broker = OverlayBroker("a", remembered=1)
+    broker.subscribe("ann", STORMS)
+    first, second = (broker.compose("storms", at_ms=number) for number in (1, 2))
+    assert broker.send(first, receipt=True) == [Deliver("ann", first)]
+    assert broker.send(second, receipt=True) == [Deliver("ann", second)]
+    assert broker.send(first, attempt=1, receipt=True) == []
+
+
 def test_a_publication_goes_only_so_far() -> None:
     broker = OverlayBroker("a")
     broker.link_up("b")

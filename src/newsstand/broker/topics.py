@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from newsstand.broker.topic_keeping import Keeping
 from newsstand.broker.topic_ledger import Ledger
 from newsstand.broker.topic_messages import Listener, Published, checked_body, written
 from newsstand.broker.topic_metrics import TopicMetrics
-from newsstand.broker.topic_outbox import Outbox
+from newsstand.broker.topic_outbox import MOST, Outbox
 from newsstand.broker.topic_past import Page, Past
 from newsstand.errors import BadMessage
 from newsstand.overlay.filters import Filter
@@ -35,6 +36,8 @@ TICK_S = 0.25
 UNHEARD_S = 3600.0
 """A topic whose storages were not heard of for so long counts as one without."""
 HANDED_OVER_S = 10.0
+REMEMBERED = 2 * MOST
+"""How many publications are known when they come again, as all of an outbox may when the tree is mended."""
 RESERVED = 1 << 20
 """How many numbers are noted on disk before they are used."""
 _RESERVE = "INSERT OR REPLACE INTO numbers VALUES ('reserved', ?)"
@@ -61,10 +64,14 @@ class Topics:
         self._metrics = metrics
         self._now_ms = now_ms
         self._asked = asked
+        self._outs: deque[Out] = deque()
+        self._doing = False
         self._ledger = Ledger(folder / "topics.sqlite")
         self._outbox = Outbox(self._ledger, time.monotonic())
         self._storage = SqliteStorage(self._ledger, most)
-        self._node = ReplicatingBroker(name, self._storage, first_number=self._first_number())
+        self._node = ReplicatingBroker(
+            name, self._storage, first_number=self._first_number(), remembered=REMEMBERED
+        )
         self._storages: dict[str, float] = {
             str(topic): time.monotonic() for (topic,) in self._ledger.read("SELECT topic FROM stored_elsewhere")
         }
@@ -213,29 +220,40 @@ class Topics:
     # What the overlay does.
 
     def _do(self, outs: Sequence[Out]) -> None:
-        for out in outs:
-            match out:
-                case Send(neighbour, Stored() as stored):
-                    self._ledger.then(partial(self._send, neighbour, stored))
-                case Send(neighbour, message):
-                    self._send(neighbour, message)
-                case Deliver(client, publication):
-                    client.deliver(publication, self._json(publication))  # type: ignore[attr-defined]
-                    self._metrics.delivered()
-                case Kept():
-                    self._metrics.kept()
-                case Receipt(key):
-                    self._outbox.received(key)
-                case Answer():
-                    self._past.answered(out)
-                case Serve():
-                    task = asyncio.create_task(self._serve(out))
-                    self._serving.add(task)
-                    task.add_done_callback(self._serving.discard)
-                case Located():
-                    self._keeping.located(out)
-                case Changed():
-                    self._changed()
+        """Do what is to be done, after all that was to be done before, also if that has brought this about."""
+        self._outs.extend(outs)
+        if self._doing:
+            return
+        self._doing = True
+        try:
+            while self._outs:
+                self._do_one(self._outs.popleft())
+        finally:
+            self._doing = False
+
+    def _do_one(self, out: Out) -> None:
+        match out:
+            case Send(neighbour, Stored() as stored):
+                self._ledger.then(partial(self._send, neighbour, stored))
+            case Send(neighbour, message):
+                self._send(neighbour, message)
+            case Deliver(client, publication):
+                client.deliver(publication, self._json(publication))  # type: ignore[attr-defined]
+                self._metrics.delivered()
+            case Kept():
+                self._metrics.kept()
+            case Receipt(key):
+                self._outbox.received(key)
+            case Answer():
+                self._past.answered(out)
+            case Serve():
+                task = asyncio.create_task(self._serve(out))
+                self._serving.add(task)
+                task.add_done_callback(self._serving.discard)
+            case Located():
+                self._keeping.located(out)
+            case Changed():
+                self._changed()
 
     def _send(self, neighbour: Name, message: Message) -> None:
         self._metrics.sent()

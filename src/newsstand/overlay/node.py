@@ -36,7 +36,7 @@ responses take any link.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
@@ -70,6 +70,9 @@ from newsstand.overlay.storage import MemoryStorage, Storage
 from newsstand.overlay.subscription_table import SubscriptionTable
 from newsstand.overlay.value_sets import Value
 
+ENOUGH_BYTES = 512 * 1024
+"""Of bodies in one response."""
+
 
 class _StorageClient:
     """The storage, as the subscription table knows it."""
@@ -96,8 +99,8 @@ class OverlayBroker:
 
         Publications, requests and hops are numbered from `first_number`, which must be higher than any number
         of before when a broker of this name begins anew. A response carries up to `batch` publications (the
-        paper's: 1). The ids of the last `remembered` publications are known, so that while the tree changes none
-        is delivered twice.
+        paper's: 1). The ids of the `remembered` publications that came last are known, so that while the tree
+        changes none is delivered twice; that must be more than are on their way without a receipt.
         """
         self.name = name
         self.storage: Storage = MemoryStorage() if storage is None else storage
@@ -249,18 +252,20 @@ class OverlayBroker:
     def _forward(self, message: Publish, sender: Name | None) -> list[Out]:
         """Deliver and forward a publication along the tree, against the way that subscriptions came."""
         publication = message.publication
-        attempt, delivered = self._seen.get(publication.id, (-1, False))
+        attempt, delivered = self._seen.pop(publication.id, (-1, False))
         if message.attempt <= attempt:
+            self._seen[publication.id] = attempt, delivered
             return self._drop("publication seen before")
         self._seen[publication.id] = message.attempt, delivered or not message.late
         if len(self._seen) > self._remembered:
             del self._seen[next(iter(self._seen))]
+        sent_again = sender is None and message.attempt > 0
         out: list[Out] = []
         for client in self.subscriptions.clients_of(publication):
             if client is STORAGE:
                 out += [Kept(publication)] if self.storage.keep(publication) else []
                 out += self._receipt(message)
-            elif not (delivered or message.late):
+            elif not (delivered or message.late or sent_again):
                 out.append(Deliver(client, publication))
         neighbours = self.subscriptions.neighbours_of(publication, sender)
         if neighbours and message.hops >= MOST_HOPS:
@@ -326,9 +331,9 @@ class OverlayBroker:
         """Responses on their way back, the last one with the state."""
         path: Path = tuple(reversed(request.path))
         out: list[Out] = []
-        for first in range(0, max(1, len(found)), self._batch):
-            some = tuple(found[first : first + self._batch])
-            so_far = first + len(some)
+        so_far = 0
+        for some in _batches(found, self._batch):
+            so_far += len(some)
             now: State = state if so_far == len(found) else "part"
             out += self._return(Response(request.number, request.topics, path, now, some, so_far))
         return out
@@ -361,6 +366,19 @@ class OverlayBroker:
 def beyond(request: Request) -> int:
     """How much of the storage has to be looked at to answer a request; 0 for all."""
     return request.limit + 1 if request.limit else 0
+
+
+def _batches(found: Sequence[Publication], most: int) -> Iterator[tuple[Publication, ...]]:
+    """Publications in order, up to `most` together, fewer if their bodies are long; one empty batch of none."""
+    batch: list[Publication] = []
+    size = 0
+    for one in found:
+        if batch and (len(batch) == most or size + len(one.body) > ENOUGH_BYTES):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(one)
+        size += len(one.body)
+    yield tuple(batch)
 
 
 def _sent(told: Iterable[tuple[Name, Message]]) -> list[Out]:

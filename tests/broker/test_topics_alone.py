@@ -1,0 +1,115 @@
+"""A broker of the overlay in one process, with neighbours that only listen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from newsstand.broker.metrics import Metrics
+from newsstand.broker.topic_metrics import TopicMetrics
+from newsstand.broker.topic_outbox import MOST
+from newsstand.broker.topics import REMEMBERED, Topics
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Message, Publication, Publish, Subscribe, Unsubscribe
+
+
+class Ear:
+    """A client that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.heard: list[Publication] = []
+
+    def deliver(self, publication: Publication, written: bytes) -> None:
+        self.heard.append(publication)
+
+
+class Broker:
+    """A broker whose links only write down what they are to send."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.metrics = Metrics()
+        self.sent: list[tuple[str, Message]] = []
+        self.when_sent: Callable[[str, Message], None] = lambda neighbour, message: None
+        self.topics = Topics(
+            "edge",
+            folder,
+            "key",
+            TopicMetrics(self.metrics),
+            None,
+            lambda: 1000,
+            elsewhere=self._nowhere,
+            asked=lambda topic, hops: None,
+            most=1000,
+        )
+        monkeypatch.setattr(self.topics.links, "send", self._send)
+
+    def metric(self, name: str) -> float | None:
+        return self.metrics.registry.get_sample_value(f"newsstand_broker_{name}")
+
+    async def _nowhere(self, topic: str) -> bool:
+        return False
+
+    def _send(self, neighbour: str, message: Message) -> None:
+        self.sent.append((neighbour, message))
+        self.when_sent(neighbour, message)
+
+
+Story = Callable[[Callable[[Broker], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    async def told(story: Callable[[Broker], Awaitable[None]]) -> None:
+        made = Broker(tmp_path, monkeypatch)
+        running = asyncio.create_task(made.topics.run())
+        try:
+            await story(made)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await made.topics.close()
+
+    return lambda story: asyncio.run(told(story))
+
+
+def test_all_that_an_outbox_may_send_again_is_known() -> None:
+    assert REMEMBERED >= 2 * MOST
+
+
+def test_thousands_that_come_again_after_a_cut_are_delivered_once(broker: Story) -> None:
+    storms = [Publication("b", number, "storms") for number in range(1, 6001)]
+
+    async def story(made: Broker) -> None:
+        ear = Ear()
+        made.topics.subscribe(ear, Filter.of_topic("storms"))
+        made.topics._linked("b")
+        made.topics._received("b", [Publish(storm) for storm in storms])
+        made.topics._received("b", [Publish(storm, attempt=1) for storm in storms])
+        assert ear.heard == storms
+
+    broker(story)
+
+
+def test_what_a_link_that_ends_brings_about_comes_after_what_was_to_be_sent(broker: Story) -> None:
+    storms = Filter.of_topic("storms")
+
+    async def story(made: Broker) -> None:
+        ear = Ear()
+        for neighbour in ("b", "c", "d"):
+            made.topics._linked(neighbour)
+        made.sent.clear()
+
+        def cut(neighbour: str, message: Message) -> None:
+            if neighbour == "c":
+                made.when_sent = lambda neighbour, message: None
+                made.topics.unsubscribe(ear, storms)
+
+        made.when_sent = cut
+        made.topics.subscribe(ear, storms)
+        told = [message for neighbour, message in made.sent if neighbour == "d"]
+        assert told == [Subscribe(storms), Unsubscribe(storms)]
+
+    broker(story)
