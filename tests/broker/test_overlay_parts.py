@@ -378,6 +378,27 @@ def test_messages_go_out_together_and_in_order() -> None:
     with_line(story)
 
 
+def test_long_messages_go_out_in_frames_that_a_neighbour_takes() -> None:
+    async def story() -> None:
+        taken: list[Message] = []
+        transport = Transport()
+        line = Line(Protocol(Side.CLIENT, state=State.OPEN), taken.extend, lambda _, why: None)
+        line.begin(transport)
+        messages: list[Message] = [
+            Publish(Publication("b1", number, "storms", {}, bytes(40_000))) for number in range(500)
+        ]
+        for message in messages:
+            line.send(message)
+        await asyncio.sleep(0)
+        ended: list[str] = []
+        other = Line(accepted_frames(), taken.extend, lambda _, why: ended.append(why))
+        other.begin(Transport())
+        other.data_received(transport.written)
+        assert (ended, taken == messages) == ([], True)
+
+    asyncio.run(story())
+
+
 def test_a_neighbour_that_does_not_read_is_let_go() -> None:
     async def story(line: Line, transport: Transport, happened: list[object]) -> None:
         for number in range(3):

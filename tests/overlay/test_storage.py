@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Publication
+from newsstand.overlay.messages import Publication, Request, Response
+from newsstand.overlay.node import OverlayBroker
+from newsstand.overlay.outcomes import Send
 from newsstand.overlay.storage import MemoryStorage
 
 EVERYTHING = Filter.parse("true")
@@ -57,3 +59,17 @@ def test_when_room_is_short_the_oldest_of_a_topic_leaves() -> None:
     storage.forget("storms")
     assert len(storage) == 1
     assert not MemoryStorage(most=0).keep(storms[0])
+
+
+def test_a_response_has_fewer_publications_if_they_are_long() -> None:
+    broker = OverlayBroker("a", batch=16)
+    long = [Publication("a", number, "storms", {}, bytes(200_000)) for number in range(7)]
+    broker.link_up("b")
+    outs = broker.answer(Request(9, EVERYTHING, ("storms",), ("b", "a")), long)
+    responses = [out.message for out in outs if isinstance(out, Send) and isinstance(out.message, Response)]
+    assert [(len(one.publications), one.state, one.count) for one in responses] == [
+        (2, "part", 2),
+        (2, "part", 4),
+        (2, "part", 6),
+        (1, "end", 7),
+    ]

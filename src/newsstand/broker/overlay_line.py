@@ -16,12 +16,14 @@ from websockets.protocol import Protocol, Side, State
 
 from newsstand.broker.socket_frames import GOING_DOWN, MALFORMED, PING, TOO_SLOW
 from newsstand.errors import BadMessage
-from newsstand.overlay.messages import Message, decode_batch, encode_batch
+from newsstand.overlay.messages import Message, batch_of, decode_batch, encode
 
 LARGEST_FRAME = 16 * 1024 * 1024
 """Bytes of a batch."""
 MOST_MESSAGES = 512
 """How many messages one batch has."""
+ENOUGH_BYTES = 1024 * 1024
+"""A batch that would have more goes out first."""
 MOST_WAITING = 64 * 1024 * 1024
 """Bytes that may wait for a neighbour that does not read."""
 LINGER_S = 2.0
@@ -49,7 +51,8 @@ class Line(asyncio.Protocol):
         self._lost = lost
         self._most_waiting = most_waiting
         self._transport: asyncio.Transport | None = None
-        self._batch: list[Message] = []
+        self._batch: list[bytes] = []
+        self._bytes = 0
         self._heard = True
         self._silent_since = 0.0
         self._over = False
@@ -70,9 +73,13 @@ class Line(asyncio.Protocol):
         """Send a message, soon, and after those before it."""
         if self._over:
             return
+        encoded = encode(message)
+        if self._bytes + len(encoded) > ENOUGH_BYTES:
+            self._flush()
         if not self._batch:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._batch.append(message)
+        self._batch.append(encoded)
+        self._bytes += len(encoded)
         if len(self._batch) >= MOST_MESSAGES:
             self._flush()
 
@@ -134,8 +141,8 @@ class Line(asyncio.Protocol):
     def _flush(self) -> None:
         if self._over or not self._batch or self._transport is None:
             return
-        batch, self._batch = self._batch, []
-        self._frames.send_binary(encode_batch(batch))
+        batch, self._batch, self._bytes = self._batch, [], 0
+        self._frames.send_binary(batch_of(batch))
         self._write()
         if self._transport.get_write_buffer_size() > self._most_waiting:
             self.close(TOO_SLOW, "stopped reading")

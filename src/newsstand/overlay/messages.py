@@ -263,7 +263,12 @@ def encode(message: Message) -> bytes:
 
 def encode_batch(messages: Sequence[Message]) -> bytes:
     """Several messages as bytes, in order."""
-    return _encoded(messages)
+    return batch_of([encode(message) for message in messages])
+
+
+def batch_of(encoded: Sequence[bytes]) -> bytes:
+    """The same of messages that are bytes already."""
+    return _encoder.encode([msgspec.Raw(one) for one in encoded])
 
 
 def decode(data: bytes) -> Message:
