@@ -99,8 +99,8 @@ class OverlayBroker:
 
         Publications, requests and hops are numbered from `first_number`, which must be higher than any number
         of before when a broker of this name begins anew. A response carries up to `batch` publications (the
-        paper's: 1). The ids of the last `remembered` publications are known, so that while the tree changes none
-        is delivered twice.
+        paper's: 1). The ids of the `remembered` publications that came last are known, so that while the tree
+        changes none is delivered twice; that must be more than are on their way without a receipt.
         """
         self.name = name
         self.storage: Storage = MemoryStorage() if storage is None else storage
@@ -252,18 +252,20 @@ class OverlayBroker:
     def _forward(self, message: Publish, sender: Name | None) -> list[Out]:
         """Deliver and forward a publication along the tree, against the way that subscriptions came."""
         publication = message.publication
-        attempt, delivered = self._seen.get(publication.id, (-1, False))
+        attempt, delivered = self._seen.pop(publication.id, (-1, False))
         if message.attempt <= attempt:
+            self._seen[publication.id] = attempt, delivered
             return self._drop("publication seen before")
         self._seen[publication.id] = message.attempt, delivered or not message.late
         if len(self._seen) > self._remembered:
             del self._seen[next(iter(self._seen))]
+        sent_again = sender is None and message.attempt > 0
         out: list[Out] = []
         for client in self.subscriptions.clients_of(publication):
             if client is STORAGE:
                 out += [Kept(publication)] if self.storage.keep(publication) else []
                 out += self._receipt(message)
-            elif not (delivered or message.late):
+            elif not (delivered or message.late or sent_again):
                 out.append(Deliver(client, publication))
         neighbours = self.subscriptions.neighbours_of(publication, sender)
         if neighbours and message.hops >= MOST_HOPS:
