@@ -97,10 +97,10 @@ assignment, with the new one, and if storages were chosen anew; `gain`, the shar
 `moved_demand`, the share of requests for what is copied; `new_topics`, those kept nowhere before; `worth_it`. See
 [plan storages](../how-to/plan-storages.md).
 
-`applied` is `{before, after}`, each `{mean_hops, traffic}` under the demand of the plan, `before` null if some topic
-was kept nowhere; `moved`, for each topic that changed place the brokers it went `to` and `from`; `complete`, the
-brokers that have all of each topic; `settled`, whether all are where they belong, after `seconds`. If they are not,
-the command exits with 1, and topics go on moving. With `--from` there is no `applied` if that is not worth it.
+`applied` is `{before, after}`, each `{mean_hops, traffic}` under the demand of the plan, `before` null if some
+topic was kept nowhere; `moved`, for each topic that changed place the brokers it went `to` and `from`; `complete`,
+the brokers that have all of each topic; `settled`, whether all are where they belong, after `seconds`. If they are
+not, the command exits with 1, and topics go on moving. With `--from` it is left out if that is not worth it.
 """,
     "newsstand policies": """\
 `--json` prints a list of `{name, title, uses_push, offline}`.
