@@ -31,6 +31,7 @@ class Keeper:
         self.outs: list[Out] = []
         self.is_linked = True
         self.asked: list[str] = []
+        self.nowhere: list[str] = []
         self.when_asked: Callable[[str], None] = lambda topic: None
         self.when_doing: Callable[[Out], None] = lambda out: None
         self.past = Past(self.node, self._do, lambda topic: True)
@@ -45,6 +46,7 @@ class Keeper:
             late=lambda publication: None,
             hand_over=lambda publication: None,
             handed_over=self._handed_over,
+            stored_nowhere=self.nowhere.append,
         )
 
     def _do(self, outs: Sequence[Out]) -> None:
@@ -105,7 +107,7 @@ def test_a_topic_that_is_wanted_again_while_others_are_left_stays(keeper: Story)
         made.keeping.told([])
         await made.until(lambda: made.keeping.topics == 1)
         await asyncio.sleep(0.1)
-        assert made.asked == ["fires"]
+        assert (made.asked, made.nowhere) == (["fires"], ["fires"])
         assert made.node.kept == ["storms"], "it is still subscribed to"
         await made.until(lambda: made.node.advertisements.own == {"storms"})
 

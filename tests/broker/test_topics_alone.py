@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from newsstand.broker import topics
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import MOST
 from newsstand.broker.topics import REMEMBERED, Topics
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Message, Publication, Publish, Subscribe, Unsubscribe
+from newsstand.overlay.messages import (
+    Advertise,
+    Message,
+    Publication,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
 
 
 class Ear:
@@ -111,5 +120,54 @@ def test_what_a_link_that_ends_brings_about_comes_after_what_was_to_be_sent(brok
         made.topics.subscribe(ear, storms)
         told = [message for neighbour, message in made.sent if neighbour == "d"]
         assert told == [Subscribe(storms), Unsubscribe(storms)]
+
+    broker(story)
+
+
+async def two_that_wait(made: Broker) -> None:
+    """Two of a topic whose storage has gone, and one of another."""
+    made.topics._linked("b")
+    made.topics._received("b", [Advertise(("fires", "storms"), (("b", 1),))])
+    for topic in ("storms", "storms", "fires"):
+        assert (await made.topics.publish(topic, {}, b"1")).stored
+    made.topics._received("b", [Unadvertise(("storms",), ())])
+    assert made.metric("topic_outbox") == 3
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+def test_what_waits_for_storages_that_are_unheard_of_is_given_up(
+    broker: Story, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(made: Broker) -> None:
+        await two_that_wait(made)
+        await asyncio.sleep(0.6)
+        assert made.metric("topic_outbox") == 3, "not at once"
+        monkeypatch.setattr(topics, "UNHEARD_S", 0.1)
+        await until(lambda: made.metric("topic_outbox") == 1)
+        assert made.metric("topic_given_up_total") == 2
+        assert "storms has no storage any more: 2 publications were given up" in caplog.text
+        assert not (await made.topics.publish("storms", {}, b"1")).stored
+        await made.topics._ledger.written()
+        assert made.topics._ledger.read("SELECT count(*) FROM outbox") == [(1,)]
+
+    broker(story)
+
+
+def test_what_waits_for_a_topic_that_the_coordinator_wants_nowhere_is_given_up(broker: Story) -> None:
+    async def story(made: Broker) -> None:
+        await two_that_wait(made)
+        made.topics._unlinked("b")
+        made.topics.alone(["storms"])
+        await until(lambda: made.topics.whole == ["storms"])
+        made.topics._outbox.add(Publication("edge", 1, "storms"), 0.0)
+        made.topics.alone([])
+        await until(lambda: made.topics._keeping.topics == 0)
+        assert made.topics._outbox.topics == ["fires"]
+        assert (made.metric("topic_given_up_total") or 0) > 0
 
     broker(story)

@@ -39,6 +39,7 @@ class Keeping:
 
     `is_linked`: whether all links are there that should be. `elsewhere`: whether a topic is wanted at other
     brokers. `hand_over` sends a publication until another storage has it, which `handed_over` tells.
+    `stored_nowhere` hears of topics that were dropped here and that no other broker has to keep.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Keeping:
         late: Callable[[Publication], None],
         hand_over: Callable[[Publication], None],
         handed_over: Callable[[Iterable[Publication]], Awaitable[bool]],
+        stored_nowhere: Callable[[str], None],
     ) -> None:
         self._node = node
         self._storage = storage
@@ -65,6 +67,7 @@ class Keeping:
         self._late = late
         self._hand_over = hand_over
         self._handed_over = handed_over
+        self._stored_nowhere = stored_nowhere
         self._wanted: set[str] = set()
         self._whole: set[str] = set()
         self._behind: set[str] = set()
@@ -87,6 +90,10 @@ class Keeping:
     def topics(self) -> int:
         """How many topics are kept, or are about to be."""
         return len(self._wanted | self._leaving)
+
+    def is_leaving(self, topic: str) -> bool:
+        """Whether a topic is still being handed over to other storages."""
+        return topic in self._leaving
 
     def told(self, topics: Iterable[str]) -> None:
         """Keep these topics, and no others."""
@@ -235,12 +242,15 @@ class Keeping:
             if topic not in self._leaving:
                 continue  # wanted again meanwhile
             self._do(self._node.let_go(topic))
-            if await self._elsewhere(topic) and not await self._give_away(topic):
+            elsewhere = await self._elsewhere(topic)
+            if elsewhere and not await self._give_away(topic):
                 continue
             if topic in self._leaving:
                 self._leaving.discard(topic)
                 self._storage.forget(topic)
                 self._ledger.write("DELETE FROM kept WHERE topic = ?", topic)
+                if not elsewhere:
+                    self._stored_nowhere(topic)
         return not self._leaving
 
     async def _give_away(self, topic: str) -> bool:

@@ -21,6 +21,11 @@ class TopicMetrics:
         self._published = {stored: published.labels(str(stored).lower()) for stored in (True, False)}
         self._delivered = Counter("newsstand_broker_topic_deliveries", "Messages to clients.", registry=registry)
         self._kept = Counter("newsstand_broker_topic_kept", "Publications that were stored.", registry=registry)
+        self._given_up = Counter(
+            "newsstand_broker_topic_given_up",
+            "Publications that no storage has confirmed before their topic had none any more.",
+            registry=registry,
+        )
         self._answered = Counter(
             "newsstand_broker_topic_past", "Publications of the past that clients got.", registry=registry
         )
@@ -54,6 +59,10 @@ class TopicMetrics:
     def kept(self) -> None:
         """A publication was stored."""
         self._kept.inc()
+
+    def given_up(self, count: int) -> None:
+        """Publications wait for a storage no longer."""
+        self._given_up.inc(count)
 
     def answered(self, count: int) -> None:
         """A client got some of the past."""

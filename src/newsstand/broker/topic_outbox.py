@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -37,15 +38,21 @@ class Outbox:
         """What was there when the broker ended is due at once."""
         self._ledger = ledger
         self._waiting: dict[PublicationId, Waiting] = {}
+        self._topics: Counter[str] = Counter()
         for written, late in ledger.read("SELECT publication, late FROM outbox ORDER BY number"):
             publication = _decode(written)  # type: ignore[arg-type]
-            self._waiting[publication.id] = Waiting(publication, bool(late), now)
+            self._wait(Waiting(publication, bool(late), now))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def __contains__(self, key: PublicationId) -> bool:
         return key in self._waiting
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of what waits."""
+        return list(self._topics)
 
     def require_room(self) -> None:
         """Raise Busy if there is no room for one more."""
@@ -56,14 +63,20 @@ class Outbox:
         """A publication is sent for the first time."""
         if publication.id in self._waiting:
             return
-        self._waiting[publication.id] = Waiting(publication, late, now + FIRST_S)
+        self._wait(Waiting(publication, late, now + FIRST_S))
         key = (publication.origin, publication.number)
         self._ledger.write("INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?)", *key, late, _encode(publication))
 
     def received(self, key: PublicationId) -> None:
         """A storage has it."""
-        if self._waiting.pop(key, None) is not None:
-            self._ledger.write("DELETE FROM outbox WHERE origin = ? AND number = ?", *key)
+        self._remove(key)
+
+    def give_up(self, topic: str) -> int:
+        """No storage will ever have what waits of a topic: how much that was."""
+        keys = [key for key, one in self._waiting.items() if one.publication.topic == topic]
+        for key in keys:
+            self._remove(key)
+        return len(keys)
 
     def hurry(self, now: float) -> None:
         """The tree has changed: what is on its way may have been lost."""
@@ -82,3 +95,17 @@ class Outbox:
                 if len(found) == AT_ONCE:
                     break
         return found
+
+    def _wait(self, one: Waiting) -> None:
+        self._waiting[one.publication.id] = one
+        self._topics[one.publication.topic] += 1
+
+    def _remove(self, key: PublicationId) -> None:
+        one = self._waiting.pop(key, None)
+        if one is None:
+            return
+        self._ledger.write("DELETE FROM outbox WHERE origin = ? AND number = ?", *key)
+        topic = one.publication.topic
+        self._topics[topic] -= 1
+        if not self._topics[topic]:
+            del self._topics[topic]

@@ -91,6 +91,7 @@ class Topics:
             ),
             hand_over=self._hand_over,
             handed_over=self._handed_over,
+            stored_nowhere=self._stored_nowhere,
         )
         self._serving: set[asyncio.Task[None]] = set()
         self._written: tuple[PublicationId, bytes] | None = None
@@ -167,9 +168,8 @@ class Topics:
             self._storages[topic] = now
             return True
         heard = self._storages.get(topic)
-        if heard is not None and now - heard > UNHEARD_S:
-            del self._storages[topic]
-            self._ledger.write("DELETE FROM stored_elsewhere WHERE topic = ?", topic)
+        if heard is not None and now - heard > UNHEARD_S and not self._keeping.is_leaving(topic):
+            self._stored_nowhere(topic)
         return topic in self._storages
 
     # From start to end.
@@ -186,6 +186,7 @@ class Topics:
                 await asyncio.sleep(TICK_S)
                 self.links.tick()
                 self._reserve()
+                self._give_up_unheard()
                 for one in self._outbox.due(time.monotonic(), self._now_ms()):
                     self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
         finally:
@@ -216,6 +217,21 @@ class Topics:
         if self._node.next_number > self._reserved - RESERVED // 2:
             self._reserved += RESERVED
             self._ledger.write(_RESERVE, self._reserved)
+
+    def _give_up_unheard(self) -> None:
+        """Nothing waits for ever for storages that nobody hears of."""
+        for topic in self._outbox.topics:
+            self._storages.setdefault(topic, time.monotonic())
+            self.has_storage(topic)
+
+    def _stored_nowhere(self, topic: str) -> None:
+        """A topic has no storages any more: nobody will take what waits for them."""
+        if self._storages.pop(topic, None) is not None:
+            self._ledger.write("DELETE FROM stored_elsewhere WHERE topic = ?", topic)
+        given_up = self._outbox.give_up(topic)
+        if given_up:
+            logger.warning("%s has no storage any more: %d publications were given up", topic, given_up)
+            self._metrics.given_up(given_up)
 
     # What the overlay does.
 
