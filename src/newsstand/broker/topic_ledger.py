@@ -106,27 +106,40 @@ class Ledger:
                 waiting, self._waiting = self._waiting, []
                 try:
                     await asyncio.to_thread(self._commit, statements)
-                except sqlite3.Error as error:
+                except Exception as error:
                     self._failed(error, waiting)
+                    if not isinstance(error, sqlite3.Error):
+                        statements = [one for one in statements if self._can_hold(one[1])]
                     self._statements = statements + self._statements
                     self._after = after + self._after
                     await asyncio.sleep(AGAIN_S)
                     continue
                 self.fault = None
                 for call in after:
-                    call()
+                    _called(call)
                 for written in waiting:
                     if not written.done():
                         written.set_result(None)
         finally:
             self._task = None
 
-    def _failed(self, error: sqlite3.Error, waiting: Sequence[asyncio.Future[None]]) -> None:
+    def _failed(self, error: Exception, waiting: Sequence[asyncio.Future[None]]) -> None:
         logger.error("topics could not be written: %s", error)
         self.fault = NoRoom(f"topics cannot be written ({error}); try again later")
         for written in waiting:
             if not written.done():
                 written.set_exception(self.fault)
+
+    def _can_hold(self, values: Row) -> bool:
+        """Whether a row can have these values at all: to try again would otherwise fail for ever."""
+        try:
+            self.read(f"SELECT {', '.join('?' * len(values)) or 0}", *values)
+        except (OverflowError, UnicodeError):
+            logger.error("a row that cannot be written is left out: %.200r", values)
+            return False
+        except sqlite3.Error:
+            pass
+        return True
 
     def _commit(self, statements: Sequence[tuple[str, Row]]) -> None:
         try:
@@ -137,6 +150,13 @@ class Ledger:
         finally:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
+
+
+def _called(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:  # others wait behind it
+        logger.exception("what waited for topics to be written went wrong")
 
 
 def _connection(path: Path) -> sqlite3.Connection:
