@@ -52,7 +52,7 @@ async def dial(url: str, key: str, hello: Hello, tls: ssl.SSLContext | None) -> 
     address = "ws" + url.removeprefix("http").rstrip("/") + "/overlay"
     try:
         uri = parse_uri(address)
-    except InvalidURI as error:
+    except (InvalidURI, ValueError) as error:
         raise NoLink(f"{url}: is no address of a broker") from error
     loop = asyncio.get_running_loop()
     context = (tls or ssl.create_default_context()) if uri.secure else None
@@ -71,8 +71,8 @@ async def dial(url: str, key: str, hello: Hello, tls: ssl.SSLContext | None) -> 
                 raise
     except TimeoutError:
         raise NoLink(f"{url} does not answer") from None
-    except OSError as error:
-        raise NoLink(f"{url} cannot be reached ({error.strerror or error})") from error
+    except (OSError, ValueError) as error:
+        raise NoLink(f"{url} cannot be reached ({getattr(error, 'strerror', None) or error})") from error
 
 
 class _Dialling(asyncio.Protocol):
