@@ -19,6 +19,8 @@ from newsstand.overlay.messages import (
     Message,
     Publication,
     Publish,
+    Seek,
+    Stored,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -169,5 +171,37 @@ def test_what_waits_for_a_topic_that_the_coordinator_wants_nowhere_is_given_up(b
         await until(lambda: made.topics._keeping.topics == 0)
         assert made.topics._outbox.topics == ["fires"]
         assert (made.metric("topic_given_up_total") or 0) > 0
+
+    broker(story)
+
+
+def test_a_full_disk_keeps_nothing_of_neighbours_and_gives_no_receipt_until_it_has_room(
+    broker: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("newsstand.broker.topic_ledger.AGAIN_S", 0.5)
+    storms = [Publication("b", number, "storms") for number in range(1, 4)]
+
+    def receipts(made: Broker) -> list[int]:
+        return [message.number for _, message in made.sent if isinstance(message, Stored)]
+
+    async def story(made: Broker) -> None:
+        made.topics.alone(["storms"])
+        await until(lambda: made.topics.whole == ["storms"])
+        made.topics._linked("b")
+        ledger = made.topics._ledger
+        ledger._writer.execute("PRAGMA query_only = 1")
+        made.topics._received("b", [Publish(storms[0], path=("b",))])
+        await until(lambda: ledger.fault is not None)
+        made.topics._received("b", [Publish(storm, path=("b",)) for storm in storms[1:]])
+        assert [one.number for one in made.topics._storage._pending.values()] == [1]
+        await asyncio.sleep(0.4)
+        ledger._writer.execute("PRAGMA query_only = 0")
+        made.sent.clear()
+        await until(lambda: ledger.fault is None)
+        await until(lambda: receipts(made) == [1])
+        await until(lambda: any(isinstance(message, Seek) for _, message in made.sent))
+        made.topics._received("b", [Publish(storm, attempt=1, path=("b",)) for storm in storms[1:]])
+        await until(lambda: receipts(made) == [1, 2, 3])
+        assert ledger.read("SELECT number FROM publications ORDER BY number") == [(1,), (2,), (3,)]
 
     broker(story)

@@ -39,6 +39,11 @@ class SqliteStorage:
         self._forgetting: Counter[str] = Counter()
         self._kept: Counter[str] = Counter()
 
+    @property
+    def is_able(self) -> bool:
+        """Not while the disk takes nothing: what waits for it in memory must not grow."""
+        return self._ledger.fault is None
+
     def keep(self, publication: Publication) -> bool:
         """Keep a publication; True also for one that is on disk already, where it stays once.
 

@@ -208,7 +208,7 @@ class Keeping:
         was_whole = topic in self._whole
         while True:
             page = await self._past.page_of(way, topic, after, PAGE)
-            if page.missing:
+            if page.missing or not self._storage.is_able:
                 return None
             ours = await self._ours(topic, after, page.next)
             known = {one.id for one in ours}

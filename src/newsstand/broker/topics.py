@@ -69,6 +69,7 @@ class Topics:
         self._ledger = Ledger(folder / "topics.sqlite")
         self._outbox = Outbox(self._ledger, time.monotonic())
         self._storage = SqliteStorage(self._ledger, most)
+        self._was_able = True
         self._node = ReplicatingBroker(
             name, self._storage, first_number=self._first_number(), remembered=REMEMBERED
         )
@@ -184,14 +185,21 @@ class Topics:
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                self.links.tick()
-                self._reserve()
-                self._give_up_unheard()
-                for one in self._outbox.due(time.monotonic(), self._now_ms()):
-                    self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
+                try:
+                    self._tick()
+                except Exception:  # the next may go well
+                    logger.exception("links and publications were not seen to")
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+
+    def _tick(self) -> None:
+        self.links.tick()
+        self._reserve()
+        self._give_up_unheard()
+        self._look_after_storage()
+        for one in self._outbox.due(time.monotonic(), self._now_ms()):
+            self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
 
     async def close(self) -> None:
         """End all links, and write what is to be written."""
@@ -217,6 +225,12 @@ class Topics:
         if self._node.next_number > self._reserved - RESERVED // 2:
             self._reserved += RESERVED
             self._ledger.write(_RESERVE, self._reserved)
+
+    def _look_after_storage(self) -> None:
+        """A storage that is able again has missed something."""
+        was_able, self._was_able = self._was_able, self._storage.is_able
+        if self._was_able and not was_able:
+            self._keeping.changed()
 
     def _give_up_unheard(self) -> None:
         """Nothing waits for ever for storages that nobody hears of."""
@@ -282,6 +296,8 @@ class Topics:
                 self._do(self._node.receive(neighbour, message))
             except BadMessage as error:
                 logger.warning("a message of %s was dropped: %s", neighbour, error)
+            except Exception:  # those after it are as good as before
+                logger.exception("a message of %s was dropped", neighbour)
 
     def _linked(self, neighbour: str) -> None:
         self._do(self._node.link_up(neighbour))
@@ -297,10 +313,15 @@ class Topics:
 
     async def _serve(self, serve: Serve) -> None:
         asked = serve.request
-        found = await asyncio.to_thread(
-            self._storage.matching, asked.filter, asked.topics, asked.after, beyond(asked)
-        )
-        self._do(self._node.answer(asked, found))
+        try:
+            found = await asyncio.to_thread(
+                self._storage.matching, asked.filter, asked.topics, asked.after, beyond(asked)
+            )
+        except Exception:
+            logger.exception("a request could not be answered")
+            self._do(self._node.cannot_answer(asked))
+        else:
+            self._do(self._node.answer(asked, found))
 
     def _attempt(self, publication: Publication) -> int:
         return max(1, self._now_ms() - publication.at_ms)

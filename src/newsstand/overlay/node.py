@@ -262,7 +262,9 @@ class OverlayBroker:
         sent_again = sender is None and message.attempt > 0
         out: list[Out] = []
         for client in self.subscriptions.clients_of(publication):
-            if client is STORAGE:
+            if client is STORAGE and not self.storage.is_able:
+                self.dropped["storage is not able"] += 1
+            elif client is STORAGE:
                 out += [Kept(publication)] if self.storage.keep(publication) else []
                 out += self._receipt(message)
             elif not (delivered or message.late or sent_again):

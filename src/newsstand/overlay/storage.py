@@ -21,6 +21,11 @@ _position = attrgetter("position")
 class Storage(Protocol):
     """Keeps publications, each once however often it comes."""
 
+    @property
+    def is_able(self) -> bool:
+        """Whether it can keep anything at the moment; if not, it is brought nothing, and nobody gets a receipt."""
+        ...
+
     def keep(self, publication: Publication) -> bool:
         """Keep a publication; False if it is there already, or older than all that there is room for."""
         ...
@@ -43,6 +48,10 @@ class MemoryStorage:
         self._most = most
         self._kept: dict[str, list[Publication]] = {}
         self._ids: dict[str, set[PublicationId]] = {}
+
+    @property
+    def is_able(self) -> bool:
+        return True
 
     def keep(self, publication: Publication) -> bool:
         ids = self._ids.setdefault(publication.topic, set())
