@@ -62,6 +62,10 @@ class ReplicatingBroker(OverlayBroker):
         """Let the storage have what is published from now on."""
         return self.subscribe(STORAGE, Filter.of_topic(topic))
 
+    def cannot_answer(self, request: Request) -> list[Out]:
+        """The storage has failed: whoever asks need not wait, and may ask again."""
+        return self._answer(request, (), "nowhere")
+
     def let_go(self, topic: str) -> list[Out]:
         """The storage gets no more of a topic, nor is it advertised; what it has stays."""
         return self.advertise(self.advertisements.own - {topic}) + self.unsubscribe(
