@@ -7,10 +7,8 @@ from pathlib import Path
 
 from newsstand.errors import BadOption
 
-MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes", "--demand")
+MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes")
 """The options that take one or more values."""
-PATHS = ("--policy-file", "--demand")
-"""Those of them whose values are paths."""
 
 ONE = (
     *("--figure", "--format", "--master", "--conf"),
@@ -49,9 +47,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_value(word: str, option: str, *, first: bool, trace_known: bool) -> bool:
-    if first or trace_known or option == "--policy-file":
-        return True
-    return Path(word).is_dir() if option == "--demand" else not Path(word).exists()
+    return first or trace_known or option == "--policy-file" or not Path(word).exists()
 
 
 def _require_value(argument: str) -> None:
@@ -60,7 +56,7 @@ def _require_value(argument: str) -> None:
 
 
 def _each(option: str, values: str) -> list[str]:
-    each = [values] if option in PATHS else [value for value in values.split(",") if value]
+    each = [values] if option == "--policy-file" else [value for value in values.split(",") if value]
     if not any(each):
         raise BadOption(f"{option}: a value is missing")
     return [part for value in each for part in (option, value)]
