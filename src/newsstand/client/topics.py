@@ -36,7 +36,7 @@ from newsstand.model import Scalar
 
 logger = logging.getLogger("newsstand.client")
 WAITING = 1000
-"""Messages that wait for the caller; while they do, no more are read."""
+"""Messages that wait for the caller; while they do, no more are read, unless the caller waits for an answer."""
 REMEMBERED = 4096
 """Ids of messages that are known, so that none comes twice."""
 PAGE = 200
@@ -85,7 +85,9 @@ class Topics:
         self._number = 0
         self._filters: dict[int, str] = {}
         self._waiting: dict[int, asyncio.Future[_Told]] = {}
-        self._messages: asyncio.Queue[Message | None] = asyncio.Queue(WAITING)
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
         self._seen: dict[tuple[str, int], None] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._ready = asyncio.Event()
@@ -168,6 +170,7 @@ class Topics:
         self._begin()
         while True:
             message = await self._messages.get()
+            self._make_room()
             if message is None:
                 raise self._failure or Misused("the topics are closed")
             yield message
@@ -201,6 +204,7 @@ class Topics:
         assert self._socket is not None
         answer: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
+        self._make_room()
         try:
             async with asyncio.timeout(self._pace.deadline_s):
                 await self._socket.send_frame(msgspec.json.encode(said), aiohttp.WSMsgType.TEXT)
@@ -220,8 +224,6 @@ class Topics:
 
     def _end(self) -> None:
         self._lost()
-        while self._messages.full():
-            self._messages.get_nowait()
         self._messages.put_nowait(None)
 
     async def _stay_connected(self) -> None:
@@ -271,7 +273,7 @@ class Topics:
                 self._answered(told)
 
     async def _subscribe_all(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        for number, wanted in self._filters.items():
+        for number, wanted in list(self._filters.items()):
             said = {"subscribe": wanted, "id": number}
             await socket.send_frame(msgspec.json.encode(said), aiohttp.WSMsgType.TEXT)
         self._waits = full_jitter(self._pace, self._rng)
@@ -284,7 +286,16 @@ class Topics:
         self._seen[message.id] = None
         if len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        await self._messages.put(message)
+        self._messages.put_nowait(message)
+        self._make_room()
+        await self._room.wait()
+
+    def _make_room(self) -> None:
+        """Read on if few messages wait, or if an answer may be behind those that are not read yet."""
+        if self._waiting or self._messages.qsize() < WAITING:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def _answered(self, told: _Told) -> None:
         number = told.done if told.error is None else told.error
