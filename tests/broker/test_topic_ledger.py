@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,22 @@ def test_a_call_that_fails_keeps_nobody_waiting(tmp_path: Path, caplog: pytest.L
 
     asyncio.run(story())
     assert "what waited for topics to be written went wrong" in caplog.text
+
+
+def test_writing_does_not_wait_for_what_other_threads_do(tmp_path: Path) -> None:
+    async def story() -> None:
+        ledger = Ledger(tmp_path / "topics.sqlite")
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        over = threading.Event()
+        searching = loop.run_in_executor(None, over.wait)
+        try:
+            ledger.write(KEPT, "storms")
+            async with asyncio.timeout(10):
+                await ledger.written()
+        finally:
+            over.set()
+        await searching
+        ledger.close()
+
+    asyncio.run(story())

@@ -11,6 +11,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -43,6 +44,7 @@ class Ledger:
             self._scanner = _connection(path)
         except sqlite3.Error as error:
             raise BadOption(f"{path}: cannot be opened as a broker's file of topics ({error})") from error
+        self._thread = ThreadPoolExecutor(1, "topics")  # long searches elsewhere must not keep writing back
         self._reading = threading.Lock()
         self._scanning = threading.Lock()
         self._statements: list[tuple[str, Row]] = []
@@ -93,6 +95,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the file."""
+        self._thread.shutdown()
         self._writer.close()
         with self._reading, self._scanning:
             self._reader.close()
@@ -105,7 +108,7 @@ class Ledger:
                 after, self._after = self._after, []
                 waiting, self._waiting = self._waiting, []
                 try:
-                    await asyncio.to_thread(self._commit, statements)
+                    await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, statements)
                 except Exception as error:
                     self._failed(error, waiting)
                     if not isinstance(error, sqlite3.Error):
