@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
 from newsstand.broker.socket_connection import Connection
+from newsstand.broker.socket_frames import TOO_SLOW
 from newsstand.broker.topic_messages import Listener
-from newsstand.broker.topic_socket import Visitor
+from newsstand.broker.topic_socket import MOST_BYTES, Visitor
 from newsstand.broker.topics import Topics
 from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Publication
 
 
 class Subscriptions:
@@ -35,3 +39,18 @@ def test_what_was_said_before_a_goodbye_and_is_read_after_it_leaves_no_subscript
         assert topics.wanted == []
 
     asyncio.run(story())
+
+
+def test_a_client_that_does_not_read_is_closed_when_too_many_bytes_wait() -> None:
+    config = SimpleNamespace(root_path="", loaded_app=None)
+    state = SimpleNamespace(connections=set(), tasks=set())
+    connection = Connection(cast(Any, config), cast(Any, state), {})
+    connection.paused = True
+    visitor = Visitor(connection, cast(Topics, Subscriptions()))
+    closed: list[int] = []
+    body = bytes(MOST_BYTES // 4)
+    with patch.object(Connection, "close", lambda _, code, reason: closed.append(code)):
+        for number in range(5):
+            visitor.deliver(Publication("b1", number, "storms"), body)
+        assert closed == [TOO_SLOW]
+    assert connection.held == 4

@@ -64,6 +64,7 @@ class Connection(asyncio.Protocol):
         "expires_ms",
         "frames",
         "heard",
+        "held_bytes",
         "left",
         "paused",
         "quiet_since",
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._partial: bytearray | None = None
         self._inbox: list[bytes] = []
         self._waiting: dict[str, bytes] = {}
+        self.held_bytes = 0
         self._reading = True
         self._lost = False
         self.closing = False
@@ -123,6 +125,7 @@ class Connection(asyncio.Protocol):
         if self.closing:
             return
         if self.paused:
+            self.held_bytes += len(frame) - len(self._waiting.get(key, b""))
             self._waiting[key] = frame
         else:
             self.write(frame)
@@ -182,7 +185,9 @@ class Connection(asyncio.Protocol):
         self.heard = True
         self.stuck_since = 0
         while self._waiting and not self.paused:
-            self.write(self._waiting.pop(next(iter(self._waiting))))
+            frame = self._waiting.pop(next(iter(self._waiting)))
+            self.held_bytes -= len(frame)
+            self.write(frame)
         self._go_on()
 
     def data_received(self, data: bytes) -> None:
@@ -316,6 +321,7 @@ class Connection(asyncio.Protocol):
     def _forget(self) -> None:
         self.closing = True
         self._waiting.clear()
+        self.held_bytes = 0
         self._unread = self._partial = None
         if self.left is not None:
             self.left(self)

@@ -27,6 +27,8 @@ MOST_AT_ONCE = 256
 """Publications and requests of one connection that are not answered yet; the next waits."""
 MOST_WAITING = 10_000
 """Messages for a client that does not read; one more, and it is closed."""
+MOST_BYTES = 4 * 1024 * 1024
+"""Bytes of these messages."""
 PAGE = 200
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -123,14 +125,20 @@ class Visitor:
         while True:
             page = await self._topics.past(wanted, after, PAGE)
             for one in page.publications:
+                if self._connection.held_bytes >= MOST_BYTES // 2:
+                    await self._read_up()
                 self._write(b'{"response":%d,"message":%b}' % (number, written(one)))
             count += len(page.publications)
             after = page.next
             if after is None or page.missing:
                 break
-            while self._connection.held and not self._connection.closing:
-                await asyncio.sleep(0.05)
+            await self._read_up()
         self._write(msgspec.json.encode({"end": number, "count": count, "missing": page.missing}))
+
+    async def _read_up(self) -> None:
+        """Wait until the client has read what there is for it."""
+        while self._connection.held and not self._connection.closing:
+            await asyncio.sleep(0.05)
 
     async def _soon(self, number: int, work: Coroutine[None, None, None]) -> None:
         """Have work done beside others', if there is room."""
@@ -152,7 +160,7 @@ class Visitor:
 
     def _write(self, payload: bytes) -> None:
         """Every frame counts: those for a client that does not read wait, as long as they are not too many."""
-        if self._connection.held >= MOST_WAITING:
+        if self._connection.held >= MOST_WAITING or self._connection.held_bytes >= MOST_BYTES:
             self._connection.close(TOO_SLOW, "stopped reading")
             return
         self._number += 1
