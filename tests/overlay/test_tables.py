@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import FILTERS
+
 from newsstand.overlay.advertisement_table import AdvertisementTable, Nearest
-from newsstand.overlay.filters import Filter
+from newsstand.overlay.filters import Filter, covers
 from newsstand.overlay.messages import (
     MOST_HOPS,
     MOST_TOPICS,
@@ -15,6 +21,18 @@ from newsstand.overlay.messages import (
     Way,
 )
 from newsstand.overlay.subscription_table import SubscriptionTable
+from newsstand.overlay.value_sets import (
+    ANY_TEXT,
+    NOTHING,
+    ValueSet,
+    above,
+    at_least,
+    at_most,
+    below,
+    only,
+    other_than,
+    starting,
+)
 
 STORMS = Filter.parse("topic = 'storms'")
 SEVERE = Filter.parse("topic = 'storms' and severity >= 3")
@@ -95,6 +113,86 @@ def test_a_lost_link_takes_its_subscriptions_along() -> None:
     table.hear("b", STORMS)
     assert table.link_down("b") == [("c", Unsubscribe(STORMS))]
     assert table.heard() == {"c": frozenset()}
+
+
+RANGES = tuple(
+    Filter.parse(f"topic = 'storms' and low >= {low} and high <= {high}") for low in range(4) for high in range(4)
+)
+UNSATISFIABLE = tuple(
+    map(Filter.parse, ("severity > 3 and severity < 2", "topic = 'storms' and low > 3 and low < 2"))
+)
+NEIGHBOURS = ("b", "c", "d")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("ann", "bob", *NEIGHBOURS, "link")),
+        st.sampled_from(NEIGHBOURS),
+        st.sampled_from(FILTERS + RANGES + UNSATISFIABLE),
+    ),
+    max_size=60,
+)
+
+
+def widest(filters: set[Filter]) -> set[Filter]:
+    """Those that no other covers, or only one that they cover too and whose text comes later: by comparing all."""
+    return {
+        one
+        for one in filters
+        if not any(covers(other, one) and (other < one or not covers(one, other)) for other in filters - {one})
+    }
+
+
+@given(STEPS)
+@settings(max_examples=300, deadline=None)
+def test_whatever_comes_and_goes_neighbours_have_been_told_the_widest_that_others_want(steps) -> None:
+    """Every step turns something round: who wants a filter no longer does, a link of the tree is none."""
+    table = SubscriptionTable()
+    for neighbour in NEIGHBOURS:
+        table.link_up(neighbour, tree=False)
+    wanted: dict[str, set[Filter]] = defaultdict(set)
+    tree: set[str] = set()
+    noted: dict[str, set[Filter]] = defaultdict(set)
+    for who, neighbour, one in steps:
+        if who == "link":
+            tree ^= {neighbour}
+            told = table.set_tree(neighbour, neighbour in tree)
+        else:
+            wanted[who] ^= {one}
+            if who in NEIGHBOURS:
+                told = (table.hear if one in wanted[who] else table.unhear)(who, one)
+            else:
+                told = (table.add if one in wanted[who] else table.remove)(who, one)
+        for name, message in told:
+            assert (message.filter in noted[name]) == isinstance(message, Unsubscribe), "nothing is told twice"
+            noted[name] ^= {message.filter}
+        heeded = {"ann", "bob", *tree}
+        expected = {name: widest(set().union(*(wanted[other] for other in heeded - {name}))) for name in tree}
+        assert table.told() == expected
+        assert {name: filters for name, filters in noted.items() if filters} == {
+            name: filters for name, filters in expected.items() if filters
+        }
+
+
+SETS = st.recursive(
+    st.one_of(
+        st.builds(only, st.sampled_from((1, 2, 2.5, "a", "ab", True))),
+        st.builds(
+            lambda made, value: made(value),
+            st.sampled_from((at_least, at_most, above, below, other_than)),
+            st.sampled_from((1, 2, 2.5, "", "a", "ab")),
+        ),
+        st.sampled_from((NOTHING, ANY_TEXT, starting("a"))),
+    ),
+    lambda sets: st.one_of(sets.map(ValueSet.__invert__), st.builds(ValueSet.__or__, sets, sets)),
+    max_leaves=5,
+)
+
+
+@given(SETS, SETS)
+@settings(max_examples=500, deadline=None)
+def test_a_set_is_in_another_if_nothing_of_it_is_outside(one: ValueSet, other: ValueSet) -> None:
+    assert (one <= other) == (one & ~other).is_empty
+    assert one & other <= other
+    assert one <= one | other
 
 
 def way(*brokers: str) -> Way:

@@ -77,7 +77,7 @@ class Filter:
     @cached_property
     def topics(self) -> frozenset[str] | None:
         """The topics of messages that may match, if the filter names them; None if it does not."""
-        return self._allowed_topics.listed()
+        return frozenset() if self._boxes == () else self._allowed_topics.listed()
 
     def may_match(self, topic: str) -> bool:
         """Whether messages of a topic may match."""
@@ -85,10 +85,14 @@ class Filter:
 
     def covers(self, other: Filter) -> bool:
         """See `covers`."""
-        if self == other:
-            return True
         boxes = other._boxes
-        return boxes is not None and all(self._clauses.contain(box) for box in boxes)
+        if boxes is None:
+            return self == other
+        contain = self._clauses.contain
+        for box in boxes:
+            if not contain(box):
+                return self == other
+        return True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.text == other.text
@@ -119,7 +123,8 @@ class Clauses:
     def __init__(self, every: bool, values: dict[str, ValueSet], inner: tuple[Clauses, ...]) -> None:
         self.every = every
         """Whether all must hold (and), or one (or)."""
-        self.values = values
+        self.values = dict(sorted(values.items(), key=lambda value: value[0] == TOPIC))
+        """The topic comes last: filters that are compared mostly share it, and differ in something else."""
         self.inner = inner
         counts = [clause.alternatives for clause in inner]
         self.alternatives: int = (
@@ -165,9 +170,16 @@ class Clauses:
 
     def contain(self, box: Box) -> bool:
         """Whether whatever is in a box satisfies this."""
-        within = (name in box and box[name] <= allowed for name, allowed in self.values.items())
-        deeper = (clause.contain(box) for clause in self.inner)
-        return all(within) and all(deeper) if self.every else any(within) or any(deeper)
+        every = self.every
+        if every and not self.values.keys() <= box.keys():
+            return False
+        for name, allowed in self.values.items():
+            if (name in box and box[name] <= allowed) != every:
+                return not every
+        for clause in self.inner:
+            if clause.contain(box) != every:
+                return not every
+        return every
 
     def allowed_topics(self) -> ValueSet:
         """A set that has the topics of all messages that match."""

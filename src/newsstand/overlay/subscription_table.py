@@ -11,9 +11,10 @@ until the link is one of the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 
-from newsstand.overlay.filters import Filter, covers
+from newsstand.overlay.covering_forest import CoveringForest, FiltersByTopic
+from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Name, Publication, Subscribe, Unsubscribe
 
 Client = Hashable
@@ -43,13 +44,14 @@ class SubscriptionTable:
     """The filters of a broker's clients and neighbours."""
 
     def __init__(self, covering: bool = True) -> None:
-        self._covering = covering
         self._wanting: dict[Filter, Wanting] = {}
-        self._of_topic: dict[str, dict[Filter, None]] = {}
-        self._of_any_topic: dict[Filter, None] = {}
+        self._by_topic = FiltersByTopic()
+        self._forest = CoveringForest(covering)
+        """What anybody wants: so what a neighbour has to be told that has wanted nothing yet."""
         self._of_client: dict[Client, dict[Filter, None]] = {}
         self._heard: dict[Name, dict[Filter, None]] = {}
-        self._told: dict[Name, dict[Filter, None]] = {}
+        self._told: dict[Name, CoveringForest] = {}
+        """For every neighbour by the tree what others than itself want. The widest it has been told."""
 
     def add(self, client: Client, wanted: Filter) -> Told:
         """A client wants what matches."""
@@ -91,21 +93,21 @@ class SubscriptionTable:
             return []
         if not tree:
             withdrawn = self._told.pop(neighbour)
-            out: Told = [(neighbour, Unsubscribe(wanted)) for wanted in withdrawn]
+            out: Told = [(neighbour, Unsubscribe(wanted)) for wanted in withdrawn.widest]
             for wanted in self._heard[neighbour]:
                 out += self._ignore(neighbour, wanted)
             return out
+        of_others = self._forest.copy()
         out = []
         for wanted in self._heard[neighbour]:
             out += self._heed(neighbour, wanted)
-        widest = self._widest(self._wanting, neighbour)
-        self._told[neighbour] = dict.fromkeys(widest)
-        return out + [(neighbour, Subscribe(wanted)) for wanted in widest]
+        self._told[neighbour] = of_others
+        return out + [(neighbour, Subscribe(wanted)) for wanted in of_others.widest]
 
     def clients_of(self, publication: Publication) -> list[Client]:
         """Whom a publication is delivered to."""
         found: dict[Client, None] = {}
-        for wanted in self._candidates(publication.topic):
+        for wanted in self._by_topic.of(publication.topic):
             clients = self._wanting[wanted].clients
             if clients and not clients.keys() <= found.keys() and wanted.matches(publication):
                 found |= clients
@@ -114,7 +116,7 @@ class SubscriptionTable:
     def neighbours_of(self, publication: Publication, sender: Name | None) -> list[Name]:
         """Whom a publication is forwarded to: not back to its sender."""
         found: dict[Name, None] = {} if sender is None else {sender: None}
-        for wanted in self._candidates(publication.topic):
+        for wanted in self._by_topic.of(publication.topic):
             neighbours = self._wanting[wanted].neighbours
             if neighbours and not neighbours.keys() <= found.keys() and wanted.matches(publication):
                 found |= neighbours
@@ -130,11 +132,7 @@ class SubscriptionTable:
 
     def told(self) -> dict[Name, frozenset[Filter]]:
         """For every neighbour by the tree the filters that it was sent."""
-        return {neighbour: frozenset(filters) for neighbour, filters in self._told.items()}
-
-    def _candidates(self, topic: str) -> Iterator[Filter]:
-        yield from self._of_topic.get(topic, ())
-        yield from self._of_any_topic
+        return {neighbour: frozenset(filters.widest) for neighbour, filters in self._told.items()}
 
     def _heed(self, neighbour: Name, wanted: Filter) -> Told:
         return self._changed(wanted, lambda wanting: wanting.neighbours.setdefault(neighbour))
@@ -144,95 +142,45 @@ class SubscriptionTable:
 
     def _changed(self, wanted: Filter, change: Callable[[Wanting], object]) -> Told:
         """What neighbours must be told of a change of those who want one filter."""
-        wanting = self._wanting.get(wanted)
-        if wanting is None:
-            wanting = self._enter(wanted)
+        known = wanted in self._wanting
+        wanting = self._wanting[wanted] if known else Wanting()
         before = [neighbour for neighbour in self._told if wanting.beside(neighbour)]
         change(wanting)
         after = [neighbour for neighbour in self._told if wanting.beside(neighbour)]
-        out: Told = []
-        if len(after) > len(before):
-            out = self._tell(wanted, [neighbour for neighbour in after if neighbour not in before])
-        elif len(after) < len(before):
-            out = self._untell(wanted, [neighbour for neighbour in before if neighbour not in after])
-        if wanting.is_nobody:
+        if known and wanting.is_nobody:
             self._leave(wanted)
-        return out
+        elif not known and not wanting.is_nobody:
+            self._enter(wanted, wanting)
+        if len(after) > len(before):
+            return self._tell(wanted, [neighbour for neighbour in after if neighbour not in before])
+        return self._untell(wanted, [neighbour for neighbour in before if neighbour not in after])
 
-    def _enter(self, wanted: Filter) -> Wanting:
-        wanting = self._wanting[wanted] = Wanting()
-        if wanted.topics:
-            for topic in wanted.topics:
-                self._of_topic.setdefault(topic, {})[wanted] = None
-        else:
-            self._of_any_topic[wanted] = None
-        return wanting
+    def _enter(self, wanted: Filter, wanting: Wanting) -> None:
+        self._wanting[wanted] = wanting
+        self._by_topic.add(wanted)
+        self._forest.add(wanted)
 
     def _leave(self, wanted: Filter) -> None:
         del self._wanting[wanted]
-        self._of_any_topic.pop(wanted, None)
-        for topic in wanted.topics or ():
-            del self._of_topic[topic][wanted]
-            if not self._of_topic[topic]:
-                del self._of_topic[topic]
+        self._by_topic.remove(wanted)
+        self._forest.remove(wanted)
 
     def _tell(self, wanted: Filter, neighbours: Iterable[Name]) -> Told:
-        wider, narrower = list(self._wider(wanted)), list(self._narrower(wanted))
         out: Told = []
         for neighbour in neighbours:
-            told = self._told[neighbour]
-            if any(self._wanting[other].beside(neighbour) for other in wider):
-                continue
-            told[wanted] = None
-            out.append((neighbour, Subscribe(wanted)))
-            for other in narrower:
-                if other in told:
-                    del told[other]
-                    out.append((neighbour, Unsubscribe(other)))
+            of_others = self._told[neighbour]
+            narrower = of_others.add(wanted)
+            if wanted in of_others.widest:
+                out.append((neighbour, Subscribe(wanted)))
+                out += [(neighbour, Unsubscribe(other)) for other in narrower]
         return out
 
     def _untell(self, wanted: Filter, neighbours: Iterable[Name]) -> Told:
-        narrower = list(self._narrower(wanted))
         out: Told = []
         for neighbour in neighbours:
-            told = self._told[neighbour]
-            if wanted not in told:
-                continue
-            del told[wanted]
-            for other in self._widest(narrower, neighbour):
-                told[other] = None
-                out.append((neighbour, Subscribe(other)))
-            out.append((neighbour, Unsubscribe(wanted)))
+            of_others = self._told[neighbour]
+            was_told = wanted in of_others.widest
+            out += [(neighbour, Subscribe(other)) for other in of_others.remove(wanted)]
+            if was_told:
+                out.append((neighbour, Unsubscribe(wanted)))
         return out
-
-    def _widest(self, filters: Iterable[Filter], neighbour: Name) -> list[Filter]:
-        """Those that a neighbour has to be told, since nothing wider is wanted by others than itself."""
-        return [
-            wanted
-            for wanted in filters
-            if self._wanting[wanted].beside(neighbour)
-            and not any(self._wanting[other].beside(neighbour) for other in self._wider(wanted))
-        ]
-
-    def _wider(self, wanted: Filter) -> Iterator[Filter]:
-        return (other for other in self._near(wanted) if _is_wider(other, wanted))
-
-    def _narrower(self, wanted: Filter) -> Iterator[Filter]:
-        return (other for other in self._near(wanted) if _is_wider(wanted, other))
-
-    def _near(self, wanted: Filter) -> Iterable[Filter]:
-        """Filters that may cover this one, or be covered by it."""
-        if not self._covering:
-            return ()
-        if not wanted.topics:
-            return self._wanting
-        near = dict(self._of_any_topic)
-        for topic in wanted.topics:
-            near |= self._of_topic.get(topic, {})
-        return near
-
-
-def _is_wider(one: Filter, other: Filter) -> bool:
-    if one == other or not covers(one, other):
-        return False
-    return one < other or not covers(other, one)

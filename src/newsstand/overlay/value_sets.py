@@ -67,6 +67,24 @@ class Intervals:
                 cuts.append(cut)
         return Intervals(begins_inside, tuple(cuts))
 
+    def __le__(self, other: Intervals) -> bool:
+        """Whether no interval of this one begins outside the other, or goes on where that ends."""
+        if not self.cuts and not self.begins_inside:
+            return True
+        if not other.cuts or self.begins_inside > other.begins_inside:
+            return other.begins_inside
+        inside, passed = self.begins_inside, 0
+        for cut in self.cuts:
+            if inside:
+                if passed < len(other.cuts) and other.cuts[passed] < cut:
+                    return False
+            else:
+                passed = bisect_right(other.cuts, cut)
+                if other.begins_inside == (passed % 2 == 1):
+                    return False
+            inside = not inside
+        return not inside or passed == len(other.cuts)
+
 
 NOWHERE, EVERYWHERE = Intervals(), Intervals(begins_inside=True)
 
@@ -106,7 +124,12 @@ class ValueSet:
         return ~(~self & ~other)
 
     def __le__(self, other: ValueSet) -> bool:
-        return (self & ~other).is_empty
+        return (
+            self.missing <= other.missing
+            and self.numbers <= other.numbers
+            and self.texts <= other.texts
+            and self.booleans <= other.booleans
+        )
 
     def __ge__(self, other: ValueSet) -> bool:
         return other <= self
