@@ -4,10 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
 from newsstand.spark.session import settings, start
+
+# How long an example takes tells of the machine, not of the code.
+hypothesis.settings.register_profile("newsstand", deadline=None)
+hypothesis.settings.load_profile("newsstand")
 
 LONGEST = (
     "cli/test_commands.py",
