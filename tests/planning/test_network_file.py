@@ -94,10 +94,13 @@ def test_options_say_something_else_than_the_file(tmp_path: Path) -> None:
         ),
         ({"publishing": [0, 0, 0]}, "publishing is 0 everywhere: nobody publishes"),
         ({"publishing": [1, 2]}, "publishing has 2 values, not 3"),
+        ({"names": ["a", "b"]}, "names has 2 values, not 3"),
+        ({"names": ["a", "b", "a"]}, "names has 'a' twice"),
+        ({"names": ["a", "b", 3]}, "names[2] is 3, not a name"),
         (
             {"storage": 3},
             "unknown field 'storage'; there are nodes, edges, topics, replication, storage_capacity, storages, "
-            "publishing",
+            "publishing, names",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def hears(client: httpx.Client, cluster: str, subscription: dict[str, object], p
         while "ready" not in json.loads(ws.recv(10)):
             pass
         printed = [{"channel": "of_kind", "values": ["fire"], "payload": {"id": payload}}]
-        assert httpx.post(f"{cluster}/press", json=printed).json() == {"stored": 1}
+        assert httpx.post(f"{cluster}/press", json=printed, timeout=30).json() == {"stored": 1}
         position = json.loads(ws.recv(20))["position"]
         read = client.get(f"/subscriptions/{subscription['id']}/results").json()["results"]
         ws.send(json.dumps({"ack": {subscription["id"]: position}}))
