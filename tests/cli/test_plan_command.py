@@ -106,6 +106,7 @@ def test_a_table_for_people_and_a_figure(tmp_path: Path, capsys: pytest.CaptureF
         (["--storage-capacity", "0"], "--storage-capacity is 0, which is below 1"),
         (["--seed", "-1"], "--seed -1: must not be negative"),
         (["--from", EXAMPLE], f"{EXAMPLE}: field 'assignment' is missing"),
+        (["--from", EXAMPLE, "--storages", "2"], "--storages: with --from the storages stay"),
         (
             ["--from", EXAMPLE, "--method", "exact"],
             "--method exact: with --from, topics are assigned by srl, wrr or swap",

@@ -129,6 +129,8 @@ def plan(
     if out is not None:
         _require_writable(out)
     require_known(method, reassigns=old is not None)
+    if old is not None and storages is not None:
+        raise BadOption("--storages: with --from the storages stay")
     if seed < 0:
         raise BadOption(f"--seed {seed}: must not be negative")
     before = None if old is None else read_plan(old, problem, names, quiet=demand is not None)
