@@ -12,6 +12,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
 
 Scalar = str | int | float | bool
 """What a parameter can be given."""
@@ -134,3 +136,61 @@ def subscription_id(channel: str, values: Sequence[Scalar], broker: str) -> str:
     text = _READABLE([channel, canonical(values), broker])
     digest = hashlib.blake2b(text.encode(), digest_size=15).digest()
     return base64.b32encode(digest).decode().lower()
+
+
+class CachingPolicy(StrEnum):
+    """Which brokers cache a publication that crosses them (Sourlas et al. 2011, section 2.3)."""
+
+    SELECTIVE = "sel"
+    """Those with a client of their own who wants it."""
+    ALL = "all"
+    """All of them; publications go everywhere."""
+
+
+class RequestPolicy(StrEnum):
+    """Whom a request for cached publications goes to."""
+
+    SUBSCRIBED = "sub"
+    """Where it is wanted: along subscriptions that may match the same."""
+    FLOODED = "fld"
+    """Every broker."""
+
+
+class PriorityPolicy(StrEnum):
+    """Whether clients change the order of a cache."""
+
+    PRIORITY = "prt"
+    """To the top when somebody comes who wants it, to the bottom when the last one has gone."""
+    NONE = "nop"
+    """First in, first out."""
+
+
+@dataclass(frozen=True)
+class OpportunisticPolicy:
+    """How brokers cache what passes: a policy of each kind, written `sel-sub-prt`.
+
+    >>> str(OpportunisticPolicy.parse("all-fld-nop"))
+    'all-fld-nop'
+    """
+
+    caching: CachingPolicy = CachingPolicy.SELECTIVE
+    request: RequestPolicy = RequestPolicy.SUBSCRIBED
+    priority: PriorityPolicy = PriorityPolicy.PRIORITY
+
+    @classmethod
+    def parse(cls, text: str) -> OpportunisticPolicy:
+        """The policy of that name, else ValueError."""
+        try:
+            caching, request, priority = text.split("-")
+            return cls(CachingPolicy(caching), RequestPolicy(request), PriorityPolicy(priority))
+        except ValueError:
+            raise ValueError(f"{text}: must be sel or all, sub or fld, prt or nop, as in sel-sub-prt") from None
+
+    def __str__(self) -> str:
+        return f"{self.caching}-{self.request}-{self.priority}"
+
+
+OPPORTUNISTIC_POLICIES = tuple(
+    OpportunisticPolicy(*kinds) for kinds in product(CachingPolicy, RequestPolicy, PriorityPolicy)
+)
+"""All eight; the paper is about sel-sub-prt and compares it with sel-fld-prt, sel-sub-nop and all-fld-nop."""
