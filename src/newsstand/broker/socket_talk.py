@@ -63,19 +63,10 @@ async def serve_socket(
     hub, so that no signal falls in between. `on_ack` returns once the acknowledgement is durable; it may raise
     Dismissed, or BadInput, which closes with 4000.
     """
-    connection = websocket.scope["extensions"][EXTENSION]
-    assert isinstance(connection, Connection)
-    try:
-        await websocket.accept()
-        admitted = await admit(await token_of(websocket, patience_s))
-    except Dismissed as dismissed:
-        connection.close(dismissed.code, dismissed.reason)
+    let_in = await let_into(websocket, hub, admit, patience_s)
+    if let_in is None:
         return
-    except WebSocketDisconnect:
-        return
-    if connection.closing:
-        return
-    hub.join(connection, admitted.subscriber, admitted.session, admitted.expires_ms)
+    connection, admitted = let_in
     pending = []
     for stream, position in on_ready(admitted):
         hub.follow(admitted.subscriber, stream)
@@ -85,6 +76,26 @@ async def serve_socket(
         connection.deliver(stream, signal_frame(stream, position))
     connection.deliver("", READY)
     connection.settle(_Conversation(admitted, on_ack))
+
+
+async def let_into(
+    websocket: WebSocket, hub: Hub, admit: Admits[A], patience_s: float = PATIENCE_S
+) -> tuple[Connection, A] | None:
+    """The connection of a client whom its token admits, joined to the hub in the step that returns; else None."""
+    connection = websocket.scope["extensions"][EXTENSION]
+    assert isinstance(connection, Connection)
+    try:
+        await websocket.accept()
+        admitted = await admit(await _token_of(websocket, patience_s))
+    except Dismissed as dismissed:
+        connection.close(dismissed.code, dismissed.reason)
+        return None
+    except WebSocketDisconnect:
+        return None
+    if connection.closing:
+        return None
+    hub.join(connection, admitted.subscriber, admitted.session, admitted.expires_ms)
+    return connection, admitted
 
 
 class _Conversation(Generic[A]):
@@ -120,7 +131,7 @@ def decoded(message: bytes, shape: type[T]) -> T:
         raise Dismissed(MALFORMED, f"malformed message: {error}") from error
 
 
-async def token_of(websocket: WebSocket, patience_s: float = PATIENCE_S) -> str:
+async def _token_of(websocket: WebSocket, patience_s: float) -> str:
     """The token of a client that has connected, from its headers or its first message."""
     scheme, _, presented = websocket.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and presented.strip():

@@ -7,12 +7,11 @@ from collections.abc import Coroutine
 from typing import Annotated
 
 import msgspec
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from newsstand.broker.socket_connection import Connection
 from newsstand.broker.socket_frames import MALFORMED, READY, TOO_SLOW, Dismissed, text_frame
-from newsstand.broker.socket_opening import EXTENSION
-from newsstand.broker.socket_talk import Admits, Admitted, decoded, token_of
+from newsstand.broker.socket_talk import Admits, Admitted, decoded, let_into
 from newsstand.broker.sockets import Hub
 from newsstand.broker.topic_messages import written
 from newsstand.broker.topics import Topics
@@ -173,19 +172,10 @@ def _error(number: int, error: NewsstandError) -> bytes:
 
 async def serve_topics(websocket: WebSocket, hub: Hub, topics: Topics, admit: Admits[Admitted]) -> None:
     """Let a client in; returns as soon as it is settled."""
-    connection = websocket.scope["extensions"][EXTENSION]
-    assert isinstance(connection, Connection)
-    try:
-        await websocket.accept()
-        admitted = await admit(await token_of(websocket))
-    except Dismissed as dismissed:
-        connection.close(dismissed.code, dismissed.reason)
+    let_in = await let_into(websocket, hub, admit)
+    if let_in is None:
         return
-    except WebSocketDisconnect:
-        return
-    if connection.closing:
-        return
-    hub.join(connection, admitted.subscriber, admitted.session, admitted.expires_ms)
+    connection, _ = let_in
     visitor = Visitor(connection, topics)
     leave = connection.left
 
