@@ -1,0 +1,87 @@
+"""A cache of k slots in an order that clients change (Sourlas et al. 2011, section 2.2).
+
+>>> cache: SlotCache[str, str] = SlotCache(2)
+>>> cache.put("m1", "first"), cache.put("m2", "second")
+(None, None)
+>>> cache.regenerate("m1")
+>>> cache.put("m3", "third")
+('m2', 'second')
+>>> list(cache), cache.position("m1")
+(['m3', 'm1'], 2)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+
+
+class SlotCache(Generic[Key, Item]):
+    """Up to `slots` items, from the top slot to the bottom one. With no slots it keeps nothing."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 0:
+            raise ValueError(f"a cache cannot have {slots} slots")
+        self.slots = slots
+        # From bottom to top: both ends of an ordered dictionary are reached in constant time.
+        self._items: OrderedDict[Key, Item] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._items
+
+    def __iter__(self) -> Iterator[Key]:
+        """The keys, from top to bottom."""
+        return reversed(self._items)
+
+    def __getitem__(self, key: Key) -> Item:
+        return self._items[key]
+
+    def items(self) -> Iterator[tuple[Key, Item]]:
+        """Keys and items, from top to bottom."""
+        return reversed(self._items.items())
+
+    def position(self, key: Key) -> int:
+        """The slot of an item, 1 at the top; it takes a walk from there."""
+        for place, other in enumerate(self, start=1):
+            if other == key:
+                return place
+        raise KeyError(key)
+
+    def put(self, key: Key, item: Item) -> tuple[Key, Item] | None:
+        """Place an item in the top slot; what has left: the bottom one if all slots were taken, else None."""
+        if not self.slots:
+            return key, item
+        self._items[key] = item
+        self._items.move_to_end(key)
+        return self.take_bottom() if len(self._items) > self.slots else None
+
+    def regenerate(self, *keys: Key) -> None:
+        """Move items to the top; several keep their order among each other."""
+        for key in reversed(self._from_top(keys)):
+            self._items.move_to_end(key)
+
+    def degrade(self, *keys: Key) -> None:
+        """Move items to the bottom; several keep their order among each other."""
+        for key in self._from_top(keys):
+            self._items.move_to_end(key, last=False)
+
+    def take_bottom(self) -> tuple[Key, Item]:
+        """Remove the bottom item."""
+        return self._items.popitem(last=False)
+
+    def _from_top(self, keys: tuple[Key, ...]) -> list[Key]:
+        """These keys in the order of their slots. All must be there; one needs no walk."""
+        for key in keys:
+            if key not in self._items:
+                raise KeyError(key)
+        if len(keys) <= 1:
+            return list(keys)
+        chosen = set(keys)
+        return [key for key in self if key in chosen]
