@@ -12,17 +12,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lone_topics import lone_topics, running
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from newsstand.broker import storage_sqlite
 from newsstand.broker.api_topics import _position
-from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_line import LOST_S, PING_S, Line, accepted_frames
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.storage_sqlite import SqliteStorage
 from newsstand.broker.topic_ledger import Ledger
-from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import FIRST_S, Outbox
 from newsstand.broker.topics import Topics
 from newsstand.errors import BadOption, NoRoom
@@ -207,32 +206,14 @@ def alone(folder: Path, story: Callable[[Topics], Awaitable[None]], *topics: str
     """A broker without a coordinator that keeps topics, until a story is over."""
 
     async def told() -> None:
-        asked: list[tuple[str, int]] = []
-
-        async def nowhere(topic: str) -> bool:
-            return False
-
-        made = Topics(
-            "edge",
-            folder,
-            "key",
-            TopicMetrics(Metrics()),
-            None,
-            lambda: 1000,
-            elsewhere=nowhere,
-            asked=lambda topic, hops: asked.append((topic, hops)),
-            most=1000,
-        )
+        made = lone_topics(folder)
         made.take_up()
         made.alone(topics)
-        running = asyncio.create_task(made.run())
-        async with asyncio.timeout(10):
-            while made.whole != sorted(topics) or made._keeping.topics != len(topics):
-                await asyncio.sleep(0.01)
-        await story(made)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await made.close()
+        async with running(made):
+            async with asyncio.timeout(10):
+                while made.whole != sorted(topics) or made._keeping.topics != len(topics):
+                    await asyncio.sleep(0.01)
+            await story(made)
 
     asyncio.run(told())
 

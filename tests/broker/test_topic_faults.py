@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from lone_topics import lone_topics
 
 from newsstand.broker import topics
-from newsstand.broker.metrics import Metrics
-from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topics import Topics
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Mended, Message, Request, Response
@@ -19,21 +18,8 @@ EVERYTHING = Filter.parse("true")
 
 
 def with_topics(folder: Path, story: Callable[[Topics], Awaitable[None]]) -> None:
-    async def nowhere(topic: str) -> bool:
-        return False
-
     async def told() -> None:
-        made = Topics(
-            "edge",
-            folder,
-            "key",
-            TopicMetrics(Metrics()),
-            None,
-            lambda: 1000,
-            elsewhere=nowhere,
-            asked=lambda topic, hops: None,
-            most=1000,
-        )
+        made = lone_topics(folder)
         async with asyncio.timeout(10):
             await story(made)
         await made.close()

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from lone_topics import lone_topics, running
 
 from newsstand.broker import topics
 from newsstand.broker.metrics import Metrics
-from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import MOST
-from newsstand.broker.topics import REMEMBERED, Topics
+from newsstand.broker.topics import REMEMBERED
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import (
     Advertise,
@@ -44,24 +44,11 @@ class Broker:
         self.metrics = Metrics()
         self.sent: list[tuple[str, Message]] = []
         self.when_sent: Callable[[str, Message], None] = lambda neighbour, message: None
-        self.topics = Topics(
-            "edge",
-            folder,
-            "key",
-            TopicMetrics(self.metrics),
-            None,
-            lambda: 1000,
-            elsewhere=self._nowhere,
-            asked=lambda topic, hops: None,
-            most=1000,
-        )
+        self.topics = lone_topics(folder, self.metrics)
         monkeypatch.setattr(self.topics.links, "send", self._send)
 
     def metric(self, name: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"newsstand_broker_{name}")
-
-    async def _nowhere(self, topic: str) -> bool:
-        return False
 
     def _send(self, neighbour: str, message: Message) -> None:
         self.sent.append((neighbour, message))
@@ -75,13 +62,8 @@ Story = Callable[[Callable[[Broker], Awaitable[None]]], None]
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     async def told(story: Callable[[Broker], Awaitable[None]]) -> None:
         made = Broker(tmp_path, monkeypatch)
-        running = asyncio.create_task(made.topics.run())
-        try:
+        async with running(made.topics):
             await story(made)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await made.topics.close()
 
     return lambda story: asyncio.run(told(story))
 
