@@ -18,7 +18,7 @@ from newsstand.lab.bad2018_simulation_figures import LOOKS, MEASURES, name_axes
 from newsstand.lab.bad2018_simulation_kinds import Lead
 from newsstand.lab.bad2018_simulation_measured import Measured
 from newsstand.lab.claims import Claim
-from newsstand.lab.figures import legend, panels, save
+from newsstand.lab.figures import legend, means, panels, save
 from newsstand.lab.intervals import Interval
 from newsstand.lab.report import Listed, Section, Shown
 
@@ -146,22 +146,9 @@ def _figure(measured: Measured, labels: Sequence[str]) -> Figure:
     for panel, what in zip(axes, whats, strict=True):
         name, factor = MEASURES[what]
         for label in drawn:
-            colour, marker, dashes = looks[label]
             sizes = measured.sizes_of(label)
-            levels = [measured.level(what, label, TTL.label, size) for size in sizes]
-            panel.errorbar(
-                sizes,
-                [factor * one.mean for one in levels],
-                [factor * one.half for one in levels],
-                color=colour,
-                marker=marker,
-                ls=dashes,
-                ms=4.5,
-                lw=1.3,
-                elinewidth=0.7,
-                capsize=1.5,
-                label=label,
-            )
+            levels = {size: measured.level(what, label, TTL.label, size) for size in sizes}
+            means(panel, levels, label, looks[label], factor)
         if what == "hit_ratio" and (sizes := measured.sizes_of(BOUND, BOUND)):
             bound = [measured.level(what, BOUND, TTL.label, size, BOUND).mean for size in sizes]
             panel.plot(sizes, bound, "k:", marker="_", ms=9, lw=1.3, label="the bound")

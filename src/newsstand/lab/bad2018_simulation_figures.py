@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_B, LSC, TTL
 from newsstand.lab.bad2018_simulation_measured import Measured
-from newsstand.lab.figures import legend, panels, save
+from newsstand.lab.figures import Look, legend, means, panels, save
 from newsstand.lab.intervals import Interval
 
-LOOKS = {
+LOOKS: dict[str, Look] = {
     "LRU": ("#0072b2", "o", "-"),
     "LSC": ("#009e73", "s", "-"),
     "LSCz": ("#e69f00", "^", "-"),
@@ -75,29 +75,17 @@ def draw(measured: Measured, folder: Path) -> dict[str, Path]:
     return {name: save(figure, folder / name)[0] for name, figure in figures.items()}
 
 
-def _look(measured: Measured, label: str) -> tuple[str, str, str]:
+def _look(measured: Measured, label: str) -> Look:
     beyond = [one for one in measured.schemes if one not in LOOKS]
     return LOOKS.get(label) or OTHER_LOOKS[beyond.index(label) % len(OTHER_LOOKS)]
 
 
 def _line(axes: Axes, measured: Measured, label: str, of: Sequence[Interval], factor: float) -> None:
-    colour, marker, dashes = _look(measured, label)
     # Side by side, so that no scheme's interval hides another's.
     step = 0.05 * (measured.sizes[-1] - measured.sizes[0]) / len(measured.sizes)
     beside = step * (measured.schemes.index(label) - (len(measured.schemes) - 1) / 2)
-    axes.errorbar(
-        [size + beside for size in measured.sizes],
-        [factor * one.mean for one in of],
-        [factor * one.half for one in of],
-        color=colour,
-        marker=marker,
-        ls=dashes,
-        ms=4.5,
-        lw=1.3,
-        elinewidth=0.7,
-        capsize=1.5,
-        label=label,
-    )
+    places = (size + beside for size in measured.sizes)
+    means(axes, dict(zip(places, of, strict=True)), label, _look(measured, label), factor)
 
 
 def _over_sizes(measured: Measured, whats: Sequence[str]) -> Figure:

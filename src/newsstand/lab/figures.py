@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from newsstand.errors import BadOption
+from newsstand.lab.intervals import Interval
 
 # The object-oriented API alone: no window, no global state, safe in any thread.
 STYLE: dict[Any, Any] = {
@@ -26,6 +27,9 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#4c6a92", "#c8823c", "#5b8f5a", "#a34a4a", "#7b6a9c", "#8a6d53", "#c27ba0", "#7f7f7f", "#b0a437")
 
 DASHES = ("-", "--", ":")
+
+Look = tuple[str, str, str]
+"""Colour, marker and dashes of a line; no dashes, no line between its markers."""
 
 
 def panels(count: int, width: float = 4.6, height: float = 3.2) -> tuple[Figure, list[Axes]]:
@@ -57,6 +61,26 @@ def lines(axes: Axes, x: Sequence[float], series: Mapping[str, Sequence[float]],
     for i, (label, values) in enumerate(series.items()):
         colour, dashes = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % len(DASHES)]
         axes.plot(list(x), list(values), dashes, label=label, color=colour, marker=marker, ms=4, lw=1.3)
+
+
+def means(
+    axes: Axes, of: Mapping[int, Interval] | Mapping[float, Interval], label: str, look: Look, factor: float = 1
+) -> None:
+    """A line through means, with the intervals of those that have one."""
+    colour, marker, dashes = look
+    axes.errorbar(
+        list(of),
+        [factor * one.mean for one in of.values()],
+        [factor * one.half for one in of.values()],
+        color=colour,
+        marker=marker,
+        ls=dashes or "none",
+        ms=4.5,
+        lw=1.3,
+        elinewidth=0.7,
+        capsize=1.5,
+        label=label,
+    )
 
 
 def legend(figure: Figure, axes: Sequence[Axes], columns: int = 8) -> None:

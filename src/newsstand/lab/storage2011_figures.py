@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from newsstand.lab.figures import legend, panels, save
+from newsstand.lab.figures import legend, means, panels, save
 from newsstand.lab.intervals import Interval, apart
 from newsstand.lab.storage2011 import Curve
 from newsstand.lab.storage2011_measured import Measured
@@ -66,7 +66,7 @@ def _hops_and_storages(measured: Measured, curves: list[Curve]) -> Figure:
         panel.set(title=curve.series, xlabel=curve.axis, ylabel=HOPS)
     for curve, dashes in zip(curves, ("-", "--"), strict=False):
         of = {x: measured.of("storages", setting, "grd_opt") for x, setting in curve.points.items()}
-        _line(axes[-1], of, f"grd_opt, {curve.series}", (LOOKS["grd_opt"][0], "^", dashes))
+        means(axes[-1], of, f"grd_opt, {curve.series}", (LOOKS["grd_opt"][0], "^", dashes))
         given = next(iter(curve.points.values())).storages or 0
         axes[-1].axhline(given, color="#999999", ls=dashes, lw=1)
     axes[-1].set(title="installed by grd_opt; grey: M", xlabel=curves[0].axis, ylabel=INSTALLED)
@@ -81,9 +81,9 @@ def _reassignment(measured: Measured, curves: list[Curve]) -> Figure:
         colour, marker, _ = LOOKS[method]
         for stage, dashes in STAGES.items():
             of = {x: measured.hops(setting, method, stage) for x, setting in curve.points.items()}
-            _line(axes[0], of, f"{method}, {NAMES[stage]}", (colour, marker, dashes))
+            means(axes[0], of, f"{method}, {NAMES[stage]}", (colour, marker, dashes))
         gains = {x: measured.gain(setting, method) for x, setting in curve.points.items()}
-        _line(axes[1], gains, f"{method}, {NAMES[Stage.REASSIGNED]}", (colour, marker, "-"), factor=100)
+        means(axes[1], gains, f"{method}, {NAMES[Stage.REASSIGNED]}", (colour, marker, "-"), factor=100)
     axes[0].set(xlabel=f"{curve.axis} now; storages were planned for −1", ylabel=HOPS)
     axes[1].set(xlabel=f"{curve.axis} now; storages were planned for −1", ylabel=GAIN)
     legend(figure, axes, columns=len(STAGES))
@@ -109,7 +109,7 @@ def _over_points(axes: Axes, measured: Measured, curve: Curve, what: str) -> Non
             if measured.rows(setting, method)
         }
         if of:
-            _line(axes, of, method, LOOKS[method])
+            means(axes, of, method, LOOKS[method])
 
 
 def beside(measured: Measured, what: str, setting: Setting, method: str) -> Interval:
@@ -118,25 +118,6 @@ def beside(measured: Measured, what: str, setting: Setting, method: str) -> Inte
     if own.keys() == swap.keys():
         return measured.of(what, setting, method)
     return Interval(measured.of(what, setting, SWAP).mean + apart(own, swap).mean)
-
-
-def _line(
-    axes: Axes, of: Mapping[float, Interval], label: str, look: tuple[str, str, str], factor: float = 1
-) -> None:
-    colour, marker, dashes = look
-    axes.errorbar(
-        list(of),
-        [factor * one.mean for one in of.values()],
-        [factor * one.half if one.is_known else 0.0 for one in of.values()],
-        color=colour,
-        marker=marker,
-        ls=dashes or "none",
-        ms=4.5,
-        lw=1.3,
-        elinewidth=0.7,
-        capsize=1.5,
-        label=label,
-    )
 
 
 def tables(measured: Measured) -> dict[str, pd.DataFrame]:
