@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from newsstand.lab.bad2018_simulation import AT_EQUAL_MEMORY, NC
 from newsstand.lab.bad2018_simulation_kinds import LOW, NAMES, Lead, Share, Trend, at_sizes, verdict
 from newsstand.lab.bad2018_simulation_measured import Measured
-from newsstand.lab.claims import Claim
+from newsstand.lab.claims import Claim, judged
 
 SIMILAR = 0.001
 """Hit ratios that differ by a tenth of a point at most are very similar."""
@@ -37,13 +36,7 @@ WHY = {
 
 def claims(measured: Measured) -> list[Claim]:
     """Every claim of section V that the schemes of the experiment allow to judge, in the paper's order."""
-    told = [claim for judged in CLAIMS for claim in judged(measured)]
-    return [_explained(claim) if claim.holds is False else claim for claim in told]
-
-
-def _explained(claim: Claim) -> Claim:
-    why = WHY.get(claim.id)
-    return replace(claim, measured=f"{claim.measured}. {why}") if why else claim
+    return judged(CLAIMS, measured, WHY)
 
 
 def _caching(m: Measured) -> list[Claim]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from newsstand.lab import storage2011_single_claims as of_their_own
-from newsstand.lab.claims import Claim
+from newsstand.lab.claims import Claim, judged
 from newsstand.lab.storage2011_kinds import Trend, Within, over, over_replanned
 from newsstand.lab.storage2011_measured import Measured
 from newsstand.lab.storage2011_plans import PAPER
@@ -39,13 +38,7 @@ WHY = {
 
 def claims(measured: Measured) -> list[Claim]:
     """Every claim that the experiment allows to judge, in the paper's order."""
-    told = [claim for judged in CLAIMS for claim in judged(measured)]
-    return [_explained(claim) if claim.holds is False else claim for claim in told]
-
-
-def _explained(claim: Claim) -> Claim:
-    why = WHY.get(claim.id)
-    return replace(claim, measured=f"{claim.measured}. {why}") if why else claim
+    return judged(CLAIMS, measured, WHY)
 
 
 CLAIMS: Sequence[Callable[[Measured], list[Claim]]] = (
