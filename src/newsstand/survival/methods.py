@@ -1,0 +1,36 @@
+"""Every model of survival, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from newsstand.errors import BadOption
+from newsstand.survival.full_chain import full_chain
+from newsstand.survival.lifetime import Lifetime
+from newsstand.survival.reduced_chain import reduced_chain
+from newsstand.survival.setting import Setting
+
+Method = Callable[[Setting], Lifetime]
+
+
+def solve(setting: Setting, method: str) -> Lifetime:
+    """How long a message survives, by a method's name."""
+    if method not in METHODS:
+        raise BadOption(f"--method {method}: there is no such method; there are {', '.join(METHODS)}")
+    return METHODS[method](setting)
+
+
+def _exact(setting: Setting) -> Lifetime:
+    if setting.brokers > 1:
+        raise BadOption(f"--method exact: is for one broker, not for {setting.brokers}; use reduced")
+    return Lifetime(full_chain(setting), setting.loss)
+
+
+def _reduced(setting: Setting) -> Lifetime:
+    if setting.brokers > 1:
+        raise BadOption(f"--method reduced: is for one broker, not for {setting.brokers}")
+    return Lifetime(reduced_chain(setting), setting.loss)
+
+
+METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced}
+"""Further methods may be added under their names."""
