@@ -1,0 +1,190 @@
+"""How long messages survive, by simulation of all brokers, caches and clients (Sourlas et al. 2011, section 7).
+
+Replications differ in their random numbers alone, each by its number, so they can be done anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from newsstand.caching.kernels.slots import Rules, Watched, new_network, simulate
+from newsstand.errors import BadOption
+from newsstand.lab.intervals import Interval, interval
+from newsstand.model import RequestPolicy
+from newsstand.spark import stoppable
+from newsstand.survival.setting import Setting
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+WARM = 10
+"""Before messages are watched, as many are published as all caches hold, times this."""
+
+
+@dataclass(frozen=True)
+class MessageClass:
+    """Messages that are equally popular."""
+
+    share: float
+    """Of all that are published."""
+    client_rate: float
+    intensity: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is simulated, and for how many messages."""
+
+    setting: Setting
+    observations: int = 50_000
+    """Messages that are watched, in all replications together."""
+    replications: int = 10
+    seed: int = 1
+    classes: tuple[MessageClass, ...] = ()
+    """If messages are not all alike; else they are as the setting says."""
+
+    def __post_init__(self) -> None:
+        if self.replications < 1:
+            raise BadOption(f"--replications {self.replications}: must be at least 1")
+        if self.observations < self.replications:
+            raise BadOption(f"--observations {self.observations}: must be one a replication at least")
+        if self.seed < 0:
+            raise BadOption(f"--seed {self.seed}: must not be negative")
+        if self.classes and not np.isclose(sum(one.share for one in self.classes), 1):
+            raise BadOption("the shares of all classes together must be 1")
+
+    @property
+    def all_classes(self) -> tuple[MessageClass, ...]:
+        """At least one."""
+        return self.classes or (MessageClass(1.0, self.setting.client_rate, self.setting.intensity),)
+
+    @property
+    def rules(self) -> Rules:
+        """As the kernel takes it."""
+        setting, classes = self.setting, self.all_classes
+        shares = np.cumsum([one.share for one in classes])
+        shares[-1] = 1.0
+        return Rules(
+            setting.brokers,
+            setting.slots,
+            setting.publish_rate,
+            np.array([one.client_rate for one in classes]),
+            np.array([one.client_rate / one.intensity for one in classes]),
+            shares,
+            setting.selective,
+            setting.policy.request is RequestPolicy.FLOODED,
+            setting.prioritized,
+        )
+
+    @property
+    def warm(self) -> int:
+        """Messages that are published before any is watched."""
+        return WARM * self.setting.brokers * self.setting.slots
+
+
+@dataclass(frozen=True)
+class Replication:
+    """What one replication has measured."""
+
+    mst: float
+    """By Little's law: the mean number of cached messages over the rate of publications. It varies less than the
+    mean of the times themselves, which it estimates."""
+    sd: float
+    """Of the times of messages that were cached at all."""
+    p_loss: float
+    quantiles: tuple[float, ...]
+    """For QUANTILES, of messages that were cached at all."""
+    class_mst: tuple[float, ...]
+    copy_rate: float
+    """Copies into one broker's cache from another's, per unit of time."""
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Means over replications."""
+
+    mst: Interval
+    sd: Interval
+    p_loss: Interval
+    quantiles: Mapping[float, Interval]
+    class_mst: tuple[Interval, ...]
+    copy_rate: Interval
+
+
+def watched(simulation: Simulation, replication: int) -> Watched:
+    """One replication, message by message."""
+    draws = np.random.SFC64(np.random.SeedSequence(simulation.seed, spawn_key=(replication,)))
+    share, more = divmod(simulation.observations, simulation.replications)
+    rules = simulation.rules
+    return simulate(
+        rules, new_network(rules), np.random.Generator(draws), simulation.warm, share + (replication < more)
+    )
+
+
+def replicated(simulation: Simulation, replication: int) -> Replication:
+    """One replication, summed up."""
+    seen, setting = watched(simulation, replication), simulation.setting
+    cached = seen.survival[seen.survival > 0]
+    rates = seen.span * setting.publish_rate
+    by_class = [
+        float(time / (rates * one.share)) if rates else 0.0
+        for time, one in zip(seen.messages_time, simulation.all_classes, strict=True)
+    ]
+    return Replication(
+        mst=float(seen.messages_time.sum() / rates) if rates else float(seen.survival.mean()),
+        sd=float(cached.std(ddof=1)) if len(cached) > 1 else 0.0,
+        p_loss=1 - len(cached) / len(seen.survival),
+        quantiles=tuple(map(float, np.quantile(cached, QUANTILES))) if len(cached) else (0.0,) * len(QUANTILES),
+        class_mst=tuple(by_class),
+        copy_rate=seen.copied / (seen.span * setting.brokers) if seen.span else 0.0,
+    )
+
+
+def simulated(
+    simulation: Simulation, each: Callable[[Iterable[Replication]], Iterable[Replication]] = iter
+) -> Survival:
+    """All replications here, on all cores; `each` sees them come."""
+    with ThreadPoolExecutor() as threads:
+        coming = threads.map(lambda number: replicated(simulation, number), range(simulation.replications))
+        try:
+            return summed_up(list(each(coming)))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def simulated_on_spark(spark: SparkSession, simulations: Sequence[Simulation]) -> list[Survival]:
+    """Every replication of every simulation, a Spark task for each."""
+    todo = [(place, number) for place, one in enumerate(simulations) for number in range(one.replications)]
+    if not todo:
+        return []
+    asked = tuple(simulations)
+    listed = spark.sparkContext.parallelize(todo, len(todo))
+    done = stoppable(
+        spark, lambda: listed.map(lambda pair: (pair[0], replicated(asked[pair[0]], pair[1]))).collect()
+    )
+    by_place: dict[int, list[Replication]] = {}
+    for place, replication in done:
+        by_place.setdefault(place, []).append(replication)
+    return [summed_up(by_place[place]) for place in range(len(simulations))]
+
+
+def summed_up(replications: Sequence[Replication]) -> Survival:
+    """The means, with 95 % intervals."""
+    return Survival(
+        mst=interval([one.mst for one in replications]),
+        sd=interval([one.sd for one in replications]),
+        p_loss=interval([one.p_loss for one in replications]),
+        quantiles={
+            level: interval([one.quantiles[place] for one in replications])
+            for place, level in enumerate(QUANTILES)
+        },
+        class_mst=tuple(
+            interval([one.class_mst[place] for one in replications])
+            for place in range(len(replications[0].class_mst))
+        ),
+        copy_rate=interval([one.copy_rate for one in replications]),
+    )
