@@ -128,7 +128,7 @@ def plan(
         require_small(problem, figure)
     if out is not None:
         _require_writable(out)
-    require_known(method, reassigns=old is not None)
+    _require_known(method, reassigns=old is not None)
     if old is not None and storages is not None:
         raise BadOption("--storages: with --from the storages stay")
     if seed < 0:
@@ -183,7 +183,7 @@ def _write(out: Path, text: str) -> None:
         raise BadOption(f"--out {out}: cannot be written ({error.strerror})") from error
 
 
-def require_known(method: str, *, reassigns: bool) -> None:
+def _require_known(method: str, *, reassigns: bool) -> None:
     """Refuse a method that there is not, before anything is computed for it."""
     from newsstand.planning.methods import METHODS
 

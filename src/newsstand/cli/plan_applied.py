@@ -13,6 +13,7 @@ from newsstand.cli.plan_report import Told, costs_of
 from newsstand.errors import BadOption, NewsstandError
 from newsstand.planning.cost import evaluate
 from newsstand.planning.problem import Plan, Problem
+from newsstand.planning.reassign import moves
 from newsstand.serving.settings import secret_of
 from newsstand.signing import key
 
@@ -130,24 +131,14 @@ def applied(
     return {
         "before": costs_of(evaluate(problem, Plan((), kept))) if was_kept else None,
         "after": costs_of(evaluate(problem, plan)),
-        "moved": moves(before.wanted, wanted),
+        "moved": {
+            topic: {"to": list(one.added), "from": list(one.removed)}
+            for topic, one in moves(before.wanted, wanted).items()
+        },
         "complete": {topic: after.storages[topic].complete for topic in wanted if topic in after.storages},
         "settled": after.is_settled(wanted),
         "seconds": round(seconds, 2),
     }
-
-
-def moves(before: Assignment, after: Assignment) -> dict[str, dict[str, list[str]]]:
-    """For each topic that changes place: to which brokers it is copied, and where it is dropped."""
-    changed = {}
-    for topic in after:
-        old, new = before.get(topic, ()), after[topic]
-        if set(old) != set(new):
-            changed[topic] = {
-                "to": [broker for broker in new if broker not in old],
-                "from": [broker for broker in old if broker not in new],
-            }
-    return changed
 
 
 def show_applied(told: Told) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from newsstand.errors import BadOption
 from newsstand.planning import assignment
 from newsstand.planning.problem import Ints, Plan, Problem
 
@@ -35,9 +34,7 @@ Method = Callable[[Asked], Planned]
 
 
 def planned(method: str, asked: Asked) -> Planned:
-    """Plan by a method's name."""
-    if method not in METHODS:
-        raise BadOption(f"--method {method}: there is no such method; there are {', '.join(METHODS)}")
+    """Plan by the name of a method that there is."""
     answer = METHODS[method](asked)
     possible = dict(zip(asked.problem.topics, asked.possible.tolist(), strict=True))
     return replace(answer, plan=replace(answer.plan, possible=possible))

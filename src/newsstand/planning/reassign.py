@@ -6,13 +6,14 @@ new one would, what has to be moved for it, and what planning from scratch would
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from newsstand.errors import BadNetwork
-from newsstand.planning.cost import Assignment, Figures, evaluate
+from newsstand.planning.cost import Figures, evaluate
 from newsstand.planning.json_file import Field, Json, read_object
 from newsstand.planning.problem import Plan, Problem
 
@@ -20,12 +21,16 @@ LEAST_GAIN = 0.1
 """Below this share of the traffic the paper's storage provider leaves topics where they are (section 6.2)."""
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Replicas of a topic that are copied to a storage, and those that are dropped."""
+Node = TypeVar("Node", int, str)
+"""A broker by its number, or by its name."""
 
-    added: tuple[int, ...]
-    removed: tuple[int, ...]
+
+@dataclass(frozen=True)
+class Moved(Generic[Node]):
+    """To which brokers replicas of a topic are copied, and where they are dropped."""
+
+    added: tuple[Node, ...]
+    removed: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Reassignment:
     replanned: Figures
     """If storages were chosen anew, too."""
     replanned_storages: tuple[int, ...]
-    moved: Mapping[str, Moved]
+    moved: Mapping[str, Moved[int]]
     moved_demand: float
     """The share of requests that is for replicas copied, if those of a topic are asked alike."""
 
@@ -138,18 +143,19 @@ def compare(problem: Problem, old: Plan, new: Plan, scratch: Plan) -> Reassignme
     )
 
 
-def moves(old: Assignment, new: Assignment) -> dict[str, Moved]:
-    """For every topic that is kept elsewhere than before, the difference."""
+def moves(old: Mapping[str, Sequence[Node]], new: Mapping[str, Sequence[Node]]) -> dict[str, Moved[Node]]:
+    """For every topic that is kept elsewhere than before, the difference; one that is new was kept nowhere."""
     found = {}
     for name, keepers in new.items():
-        added = tuple(node for node in keepers if node not in old[name])
-        removed = tuple(node for node in old[name] if node not in keepers)
+        before = old.get(name, ())
+        added = tuple(node for node in keepers if node not in before)
+        removed = tuple(node for node in before if node not in keepers)
         if added or removed:
             found[name] = Moved(added, removed)
     return found
 
 
-def _moved_demand(problem: Problem, new: Plan, moved: Mapping[str, Moved]) -> float:
+def _moved_demand(problem: Problem, new: Plan, moved: Mapping[str, Moved[int]]) -> float:
     shares = (
         weight * Fraction(len(moved[name].added), len(new.assignment[name]))
         for name, weight in zip(problem.topics, problem.weights, strict=True)
