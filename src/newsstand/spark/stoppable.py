@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -22,7 +23,8 @@ def stoppable(spark: SparkSession, work: Callable[[], Result]) -> Result:
     """Do `work`; if it fails or Ctrl-C ends it, nothing that Spark does for it runs on when this is known.
 
     The work has a thread of its own. Ctrl-C is raised in the main one, and so never within a call of Spark's,
-    which would leave the caller without a way to tell when the JVM is done.
+    which would leave the caller without a way to tell when the JVM is done. Whoever pressed it is told at once
+    that it was heard.
     """
     context = spark.sparkContext
     group = f"newsstand-{uuid.uuid4()}"
@@ -35,7 +37,9 @@ def stoppable(spark: SparkSession, work: Callable[[], Result]) -> Result:
         doing: Future[Result] = pool.submit(inheritable_thread_target(spark)(grouped))
         try:
             return doing.result()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):  # tasks may take their time to end
+                print("newsstand: stopping, once Spark's tasks have ended", file=sys.stderr, flush=True)
             with suppress(Exception):  # of a JVM that is gone nothing runs on
                 _cancel(context, group)
                 wait([doing])
