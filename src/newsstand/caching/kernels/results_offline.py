@@ -21,7 +21,6 @@ from newsstand.caching.kernels.results_jit import borrowing
 from newsstand.caching.kernels.results_table import LOGIN, LOGOUT, RESULT, SUBSCRIBE, ResultTable
 
 Numbers = npt.NDArray[np.int64]
-Prices = npt.NDArray[np.float64]
 
 
 class Late(NamedTuple):
