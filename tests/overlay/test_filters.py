@@ -235,6 +235,20 @@ def test_covers_is_never_wrong_about_odd_values_either(wide: Filter, narrow: Fil
         assert all(wide.matches(message) for message in messages if narrow.matches(message))
 
 
+@given(FEW, FEW)
+@settings(max_examples=300, deadline=None)
+def test_filters_overlap_where_one_message_matches_both(one: Filter, other: Filter) -> None:
+    both = any(one.matches(message) and other.matches(message) for message in ALL_MESSAGES)
+    assert one.overlaps(other) == other.overlaps(one) == both
+
+
+@given(FILTERS, FILTERS, st.lists(MESSAGES, max_size=10))
+@settings(max_examples=100, deadline=None)
+def test_overlaps_is_never_wrong_when_it_says_no(one: Filter, other: Filter, messages) -> None:
+    if not one.overlaps(other):
+        assert not any(one.matches(message) and other.matches(message) for message in messages)
+
+
 @given(EXPRESSIONS, EXPRESSIONS, st.lists(MESSAGES, max_size=20))
 @settings(max_examples=150, deadline=None)
 def test_a_part_of_and_is_covered_and_one_of_or_covers(one: Expression, other: Expression, messages) -> None:

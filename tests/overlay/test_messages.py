@@ -14,6 +14,8 @@ from newsstand.errors import BadMessage
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import (
     Advertise,
+    CacheRequest,
+    CacheResponse,
     Message,
     Publication,
     Publish,
@@ -40,6 +42,10 @@ MESSAGES: list[Message] = [
     Request(9, SEVERE, ("storms",), ("b1",)),
     Request(9, SEVERE, ("storms",), ("b1",), (5, "b1", 7), 10),
     Response(9, ("storms",), ("b1",), "more", (STORM, STORM), 2),
+    CacheRequest(9, SEVERE, ("b1",)),
+    CacheRequest(9, SEVERE, ("b1", "b2"), True, (5, "b1", 7), 1_000_000),
+    CacheResponse("b1", 9),
+    CacheResponse("b1", 9, (STORM, STORM), False),
 ]
 
 
@@ -75,6 +81,10 @@ def test_messages_are_small() -> None:
         (["request", 1, "true", ["storms"], ["b1"], [2**63, "b1", 7]], "Expected `int` <= 9223372036854775807"),
         (["request", 1, "true", ["storms"], ["b1"], [5, "b1", -7]], "Expected `int` >= 0"),
         (["request", 1], "Expected `array` of at least length 5, got 2"),
+        (["cacherequest", 1, "true", []], "Expected `array` of length >= 1"),
+        (["cacherequest", 1, "true", ["b1"] * 65], "Expected `array` of length <= 64"),
+        (["cacherequest", 1, "true", ["b1"], 3], "Expected `bool`, got `int`"),
+        (["cacheresponse", "b1", 9, [["b1", 7, ""]]], "Expected `str` of length >= 1"),
     ],
 )
 def test_what_is_no_message_is_refused_in_one_line(sent: object, told: str) -> None:

@@ -20,6 +20,7 @@ COMPUTING = (
     "lab/storage2011_overlay.py",
     "lab/storage2011_plans.py",
     "overlay/*_table.py",
+    "overlay/batches.py",
     "overlay/covering_forest.py",
     "overlay/filter*.py",
     "overlay/generators.py",

@@ -46,14 +46,14 @@ class FiltersByTopic:
 
     def wider(self, wanted: Filter) -> Filter | None:
         """One that is wider."""
-        return next((other for other in self._near(wanted) if is_wider(other, wanted)), None)
+        return next((other for other in self.near(wanted) if is_wider(other, wanted)), None)
 
     def narrower(self, wanted: Filter) -> list[Filter]:
         """All that are narrower."""
-        return [other for other in self._near(wanted) if is_wider(wanted, other)]
+        return [other for other in self.near(wanted) if is_wider(wanted, other)]
 
-    def _near(self, wanted: Filter) -> Iterable[Filter]:
-        """Those that may cover a filter, or be covered by it."""
+    def near(self, wanted: Filter) -> Iterable[Filter]:
+        """Those that may cover a filter, be covered by it, or have messages in common with it."""
         if not wanted.topics:
             return self.all
         groups = [self._of_any_topic, *(self._of_topic.get(topic, {}) for topic in wanted.topics)]

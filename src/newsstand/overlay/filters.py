@@ -9,7 +9,7 @@ topic = 'storms' True False
 
 `covers` is never wrong when it says yes. It says no to some pairs that a theorem prover would find: where several
 alternatives cover a filter only together, and where a filter has more than `MOST_BOXES` alternatives. It is
-transitive, which the subscription tables rely on.
+transitive, which the subscription tables rely on. `overlaps` is never wrong when it says no.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from newsstand.overlay.value_sets import ANY_TEXT, NOTHING, ValueSet, union
 
 MOST_BOXES = 128
 """How many alternatives of a filter `covers` looks at."""
+MOST_PAIRS = 1024
+"""How many pairs of alternatives `overlaps` looks at."""
 
 Box = Mapping[str, ValueSet]
 """One alternative: what it allows each attribute that it speaks of to be."""
@@ -93,6 +95,15 @@ class Filter:
             if not contain(box):
                 return self == other
         return True
+
+    def overlaps(self, other: Filter) -> bool:
+        """Whether a message may match both: never wrong when it says no."""
+        if (self._allowed_topics & other._allowed_topics).is_empty:
+            return False
+        mine, others = self._boxes, other._boxes
+        if mine is None or others is None or len(mine) * len(others) > MOST_PAIRS:
+            return True
+        return any(_meet(one, another) for one, another in product(mine, others))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.text == other.text
@@ -198,3 +209,8 @@ def _narrowed(box: Box, by: Box) -> Box:
         before = met.get(name)
         met[name] = allowed if before is None else before & allowed
     return met
+
+
+def _meet(one: Box, other: Box) -> bool:
+    """Whether boxes have something in common."""
+    return not any((allowed & other[name]).is_empty for name, allowed in one.items() if name in other)

@@ -221,6 +221,34 @@ class Mended(_Message, frozen=True, array_like=True):
     """The brokers that it has passed."""
 
 
+class CacheRequest(_Message, frozen=True, array_like=True):
+    """Somebody wants what caches have and matches; each broker answers for itself and for those beyond it."""
+
+    number: Number
+    """With the path's first broker, where it was asked, it identifies the request."""
+    filter: Filter
+    path: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MOST_HOPS)]
+    """The brokers that it has passed, the asker's first."""
+    flooded: bool = False
+    """Whether it goes to every broker, and all answer; else those do that have a client who wants the same."""
+    after: Position | None = None
+    """Only what comes after this place."""
+    limit: Number = 0
+    """At most so many bytes of bodies, the newest first; 0 for as many as brokers give."""
+
+
+class CacheResponse(_Message, frozen=True, array_like=True):
+    """What caches have for a request, at the sender and beyond it, or a part of that."""
+
+    origin: Name
+    """The broker where the request was asked, and …"""
+    number: Number
+    """… its number."""
+    publications: tuple[Publication, ...] = ()
+    last: bool = True
+    """Whether no more comes from the sender."""
+
+
 Message = (
     Subscribe
     | Unsubscribe
@@ -233,6 +261,8 @@ Message = (
     | Seek
     | Found
     | Mended
+    | CacheRequest
+    | CacheResponse
 )
 
 

@@ -36,13 +36,14 @@ responses take any link.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
 
 from newsstand.errors import BadMessage
 from newsstand.overlay.advertisement_table import AdvertisementTable
+from newsstand.overlay.batches import batches
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import (
     MOST_HOPS,
@@ -69,9 +70,6 @@ from newsstand.overlay.outcomes import Client, Deliver, Kept, Out, Receipt, Send
 from newsstand.overlay.storage import MemoryStorage, Storage
 from newsstand.overlay.subscription_table import SubscriptionTable
 from newsstand.overlay.value_sets import Value
-
-ENOUGH_BYTES = 512 * 1024
-"""Of bodies in one response."""
 
 
 class _StorageClient:
@@ -155,7 +153,8 @@ class OverlayBroker:
     def client_gone(self, client: Client) -> list[Out]:
         """A client leaves, with its subscriptions and requests."""
         self.requests.drop(client)
-        return [out for wanted in self.subscriptions.of_client(client) for out in self.unsubscribe(client, wanted)]
+        filters = self.subscriptions.of_client(client)
+        return [out for wanted in filters for out in _sent(self.subscriptions.remove(client, wanted))]
 
     def publish(
         self, topic: str, attributes: Mapping[str, Value] | None = None, body: bytes = b"", *, at_ms: int
@@ -259,22 +258,32 @@ class OverlayBroker:
         self._seen[publication.id] = message.attempt, delivered or not message.late
         if len(self._seen) > self._remembered:
             del self._seen[next(iter(self._seen))]
-        sent_again = sender is None and message.attempt > 0
+        is_new = not (delivered or message.late or (sender is None and message.attempt > 0))
+        clients = self.subscriptions.clients_of(publication)
+        if is_new:
+            self._crossed(publication, clients)
         out: list[Out] = []
-        for client in self.subscriptions.clients_of(publication):
+        for client in clients:
             if client is STORAGE and not self.storage.is_able:
                 self.dropped["storage is not able"] += 1
             elif client is STORAGE:
                 out += [Kept(publication)] if self.storage.keep(publication) else []
                 out += self._receipt(message)
-            elif not (delivered or message.late or sent_again):
+            elif is_new:
                 out.append(Deliver(client, publication))
-        neighbours = self.subscriptions.neighbours_of(publication, sender)
+        neighbours = self._onward(message, sender)
         if neighbours and message.hops >= MOST_HOPS:
             return out + self._drop("publication went too far")
         path = None if message.path is None else (*message.path, self.name)
         onward = Publish(publication, message.hops + 1, message.attempt, path, message.late)
         return out + [Send(neighbour, onward) for neighbour in neighbours]
+
+    def _crossed(self, publication: Publication, clients: Sequence[Client]) -> None:
+        """A publication is here for the first time, and these want it: for those who cache."""
+
+    def _onward(self, message: Publish, sender: Name | None) -> list[Name]:
+        """Whom a publication is forwarded to."""
+        return self.subscriptions.neighbours_of(message.publication, sender)
 
     def _receipt(self, message: Publish) -> list[Out]:
         """Tell a publisher who wants to know that the storage has a publication."""
@@ -334,7 +343,7 @@ class OverlayBroker:
         path: Path = tuple(reversed(request.path))
         out: list[Out] = []
         so_far = 0
-        for some in _batches(found, self._batch):
+        for some in batches(found, self._batch):
             so_far += len(some)
             now: State = state if so_far == len(found) else "part"
             out += self._return(Response(request.number, request.topics, path, now, some, so_far))
@@ -368,19 +377,6 @@ class OverlayBroker:
 def beyond(request: Request) -> int:
     """How much of the storage has to be looked at to answer a request; 0 for all."""
     return request.limit + 1 if request.limit else 0
-
-
-def _batches(found: Sequence[Publication], most: int) -> Iterator[tuple[Publication, ...]]:
-    """Publications in order, up to `most` together, fewer if their bodies are long; one empty batch of none."""
-    batch: list[Publication] = []
-    size = 0
-    for one in found:
-        if batch and (len(batch) == most or size + len(one.body) > ENOUGH_BYTES):
-            yield tuple(batch)
-            batch, size = [], 0
-        batch.append(one)
-        size += len(one.body)
-    yield tuple(batch)
 
 
 def _sent(told: Iterable[tuple[Name, Message]]) -> list[Out]:

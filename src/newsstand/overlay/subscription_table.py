@@ -122,6 +122,23 @@ class SubscriptionTable:
                 found |= neighbours
         return [neighbour for neighbour in found if neighbour != sender]
 
+    def wanted_beside(self, publication: Publication, client: Client) -> bool:
+        """Whether any client wants a publication but this one."""
+        for wanted in self._by_topic.of(publication.topic):
+            clients = self._wanting[wanted].clients
+            if len(clients) > (client in clients) and wanted.matches(publication):
+                return True
+        return False
+
+    def neighbours_near(self, wanted: Filter, sender: Name | None) -> list[Name]:
+        """From whom subscriptions came that may match the same as a filter: not its sender."""
+        found: dict[Name, None] = {} if sender is None else {sender: None}
+        for other in self._by_topic.near(wanted):
+            neighbours = self._wanting[other].neighbours
+            if neighbours and not neighbours.keys() <= found.keys() and other.overlaps(wanted):
+                found |= neighbours
+        return [neighbour for neighbour in found if neighbour != sender]
+
     def of_client(self, client: Client) -> list[Filter]:
         """What a client wants."""
         return list(self._of_client.get(client, ()))

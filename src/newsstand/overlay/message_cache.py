@@ -1,0 +1,113 @@
+"""What a broker caches of what passes: k slots (Sourlas et al. 2011, section 2.2), and only so many bytes.
+
+>>> cache = MessageCache(slots=2, most_bytes=100_000)
+>>> storm, fire = Publication("a", 1, "storms"), Publication("a", 2, "fires")
+>>> cache.put(storm), cache.put(fire), list(cache)
+(True, True, [('a', 2), ('a', 1)])
+>>> cache.regenerate(cache.matching(Filter.of_topic("storms")))
+>>> list(cache)
+[('a', 1), ('a', 2)]
+
+The paper's messages are equally long. Where they are not, those at the bottom leave until the bytes fit, too, and
+a publication that would take more than a sixteenth of the bytes is not cached: it would drive out too many others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from newsstand.caching.slots import SlotCache
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.messages import Position, Publication, PublicationId
+
+LARGEST_SHARE = 16
+"""The largest publication takes one part of so many."""
+ROUGHLY = 400
+"""Bytes of a publication beside its texts and its body."""
+
+
+class MessageCache:
+    """Publications in slots, the top one first; found by topic."""
+
+    def __init__(self, slots: int, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self._slots: SlotCache[PublicationId, Publication] = SlotCache(slots)
+        self._of_topic: dict[str, dict[PublicationId, Publication]] = {}
+
+    @property
+    def slots(self) -> int:
+        return self._slots.slots
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: PublicationId) -> bool:
+        return key in self._slots
+
+    def __iter__(self) -> Iterator[PublicationId]:
+        """What is cached, from top to bottom."""
+        return iter(self._slots)
+
+    def put(self, publication: Publication) -> bool:
+        """Place a publication in the top slot; False if it is here already or too large."""
+        size = weight(publication)
+        if not self.slots or publication.id in self._slots or size > self.most_bytes // LARGEST_SHARE:
+            return False
+        left = self._slots.put(publication.id, publication)
+        self._of_topic.setdefault(publication.topic, {})[publication.id] = publication
+        self.bytes += size
+        if left is not None:
+            self._forget(left[1])
+        while self.bytes > self.most_bytes:
+            self._forget(self._slots.take_bottom()[1])
+        return True
+
+    def matching(self, wanted: Filter, after: Position | None = None) -> list[Publication]:
+        """What is cached and matches, after a place, in order of time."""
+        topics = self._of_topic if wanted.topics is None else wanted.topics
+        cached = chain.from_iterable(self._of_topic.get(topic, {}).values() for topic in topics)
+        found = [one for one in cached if (after is None or one.position > after) and wanted.matches(one)]
+        return sorted(found, key=attrgetter("position"))
+
+    def regenerate(self, publications: Iterable[Publication]) -> None:
+        """Move publications that are here to the top; they keep their order among each other."""
+        self._slots.regenerate(*(one.id for one in publications))
+
+    def degrade(self, publications: Iterable[Publication]) -> None:
+        """Move publications that are here to the bottom; they keep their order among each other."""
+        self._slots.degrade(*(one.id for one in publications))
+
+    def resized(self, slots: int, most_bytes: int) -> MessageCache:
+        """The same in so many slots and bytes; those at the bottom may not fit."""
+        made = MessageCache(slots, most_bytes)
+        for _, publication in reversed(list(self._slots.items())):
+            made.put(publication)
+        return made
+
+    def _forget(self, publication: Publication) -> None:
+        of_topic = self._of_topic[publication.topic]
+        del of_topic[publication.id]
+        if not of_topic:
+            del self._of_topic[publication.topic]
+        self.bytes -= weight(publication)
+
+
+def weight(publication: Publication) -> int:
+    """About how many bytes a publication takes."""
+    texts = sum(
+        len(name) + (len(value) if isinstance(value, str) else 0) for name, value in publication.attributes.items()
+    )
+    return ROUGHLY + len(publication.topic) + texts + len(publication.body)
+
+
+def newest(publications: Sequence[Publication], limit: int) -> list[Publication]:
+    """As many as fit into so many bytes, the newest first; what is chosen comes in order of time."""
+    chosen: list[Publication] = []
+    for one in sorted(publications, key=attrgetter("position"), reverse=True):
+        if weight(one) <= limit:
+            limit -= weight(one)
+            chosen.append(one)
+    return chosen[::-1]

@@ -1,0 +1,238 @@
+"""A broker of the overlay that caches what passes, for clients that come later (Sourlas et al. 2011, section 2).
+
+What nobody stores may yet be found: where clients want it, brokers keep it in k slots as long as there is room. A
+client's request goes along the tree, each broker answers for itself and for those beyond it, and the client's own
+broker keeps a copy of what comes.
+
+>>> a, b = CachingBroker("a"), CachingBroker("b")
+>>> for broker in (a, b):
+...     broker.cache_by(OpportunisticPolicy.parse("sel-sub-prt"), slots=10)
+>>> a.link_up("b"), b.link_up("a")
+([], [])
+>>> storms = Filter.of_topic("storms")
+>>> done = [a.receive("b", out.message) for out in b.subscribe("ann", storms)]
+>>> done = [b.receive("a", out.message) for out in a.publish("storms", at_ms=1000)]
+>>> list(a.cache), list(b.cache)
+([], [('a', 1)])
+>>> number, [request] = a.request_cached("bob", storms)
+>>> [response] = b.receive("a", request.message)
+>>> [answer] = a.receive("b", response.message)
+>>> answer.finished, [publication.at_ms for publication in answer.publications], list(a.cache)
+(True, [1000], [('a', 1)])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy, RequestPolicy
+from newsstand.overlay.batches import batches
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.gatherings import Gathering, Gatherings
+from newsstand.overlay.message_cache import MessageCache
+from newsstand.overlay.messages import (
+    MOST_HOPS,
+    CacheRequest,
+    CacheResponse,
+    Message,
+    Name,
+    Path,
+    Position,
+    Publication,
+    Publish,
+)
+from newsstand.overlay.node import STORAGE
+from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.outcomes import Client, Out, Send
+from newsstand.overlay.replication import ReplicatingBroker
+from newsstand.overlay.storage import Storage
+
+CACHE_BYTES = 64 * 1024 * 1024
+ANSWER_BYTES = 1024 * 1024
+"""Of publications that one request gets."""
+MOST_GATHERINGS = 1024
+MOST_GATHERED = 64 * 1024 * 1024
+"""Bytes that wait at this broker for the rest of answers."""
+BATCH = 64
+"""Publications in one response."""
+
+
+class CachingBroker(ReplicatingBroker):
+    """Without slots, as it begins, it caches nothing, and passes on what others ask."""
+
+    def __init__(
+        self,
+        name: Name,
+        storage: Storage | None = None,
+        *,
+        covering: bool = True,
+        first_number: int = 1,
+        remembered: int = 4096,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """A broker without links; see `OverlayBroker`. Its cache has room for `cache_bytes`, if it gets slots."""
+        super().__init__(name, storage, covering=covering, first_number=first_number, remembered=remembered)
+        self.policy = OpportunisticPolicy()
+        self.cache = MessageCache(0, cache_bytes)
+        self.gatherings = Gatherings(MOST_GATHERINGS, MOST_GATHERED)
+        self.cached: Counter[str] = Counter()
+        """What has happened to publications in the cache, and how many requests clients have made."""
+
+    def cache_by(self, policy: OpportunisticPolicy, slots: int) -> None:
+        """Cache by this policy from now on, in so many slots."""
+        self.policy = policy
+        if slots != self.cache.slots:
+            self.cache = self.cache.resized(slots, self.cache.most_bytes)
+
+    # Clients
+
+    def subscribe(self, client: Client, wanted: Filter) -> list[Out]:
+        """A client wants what matches from now on; what is cached and new to it is regenerated."""
+        if client is not STORAGE and self._has_priority:
+            known = self.subscriptions.of_client(client)
+            found = [one for one in self.cache.matching(wanted) if not _matches_any(known, one)]
+            self.cache.regenerate(found)
+            self.cached["regenerated"] += len(found)
+        return super().subscribe(client, wanted)
+
+    def unsubscribe(self, client: Client, wanted: Filter) -> list[Out]:
+        """A client no longer wants what matches; what nobody here wants any more is degraded."""
+        known = self.subscriptions.of_client(client)
+        out = super().unsubscribe(client, wanted)
+        if wanted in known:
+            self._left(client, [wanted])
+        return out
+
+    def client_gone(self, client: Client) -> list[Out]:
+        self.gatherings.drop(client)
+        known = self.subscriptions.of_client(client)
+        out = super().client_gone(client)
+        self._left(client, known)
+        return out
+
+    def request_cached(
+        self, client: Client, wanted: Filter, *, after: Position | None = None
+    ) -> tuple[int, list[Out]]:
+        """A client wants what caches have: the request's number, which its one answer has, and what is to be done.
+
+        Whether there was more, or somebody had more and could not answer, nobody can tell.
+        """
+        number, self._number = self._number, self._number + 1
+        self.cached["requests"] += 1
+        flooded = self.policy.request is RequestPolicy.FLOODED
+        request = CacheRequest(number, wanted, (self.name,), flooded, after, ANSWER_BYTES)
+        return number, self._gather(request, None, client, self.cache.matching(wanted, after))
+
+    def give_up(self, number: int) -> list[Out]:
+        return super().give_up(number) + self._answered(self.gatherings.give_up((self.name, number)))
+
+    # Neighbours
+
+    def link_down(self, neighbour: Name) -> list[Out]:
+        out = super().link_down(neighbour)
+        return out + self._answered(self.gatherings.lose(neighbour))
+
+    def receive(self, neighbour: Name, message: Message) -> list[Out]:
+        if neighbour not in self.links:
+            return super().receive(neighbour, message)
+        match message:
+            case CacheRequest():
+                return self._search(message, neighbour)
+            case CacheResponse(origin, number, publications, last):
+                over = self.gatherings.receive((origin, number), neighbour, publications, last)
+                return self._drop("response too late") if over is None else self._answered(over)
+            case _:
+                return super().receive(neighbour, message)
+
+    def _search(self, request: CacheRequest, sender: Name) -> list[Out]:
+        """Look for what a request of another broker's wants, here and beyond."""
+        origin = request.path[0]
+        if self.name in request.path or (origin, request.number) in self.gatherings:
+            self.dropped["went in a ring"] += 1
+            return [Send(sender, CacheResponse(origin, request.number))]
+        found = self.cache.matching(request.filter, request.after)
+        if not request.flooded:
+            found = [one for one in found if self._is_wanted(one)]
+        path: Path = (*request.path, self.name)
+        onward = CacheRequest(request.number, request.filter, path, request.flooded, request.after, request.limit)
+        return self._gather(onward, sender, None, found)
+
+    def _gather(
+        self, request: CacheRequest, sender: Name | None, client: Client | None, found: Sequence[Publication]
+    ) -> list[Out]:
+        """Ask those beyond, and answer with what they and this broker have as soon as all have answered."""
+        if len(request.path) >= MOST_HOPS:
+            asked = []
+        elif request.flooded:
+            asked = self._others(sender)
+        else:
+            asked = self.subscriptions.neighbours_near(request.filter, sender)
+        limit = min(request.limit or ANSWER_BYTES, ANSWER_BYTES)
+        key = request.path[0], request.number
+        gathering = Gathering(key, sender, client, limit, dict.fromkeys(asked))
+        gathering.add(found)
+        over = self.gatherings.begin(gathering)
+        return [Send(neighbour, request) for neighbour in asked] + self._answered(over)
+
+    def _answered(self, over: Iterable[Gathering]) -> list[Out]:
+        """Answer those who wait for gatherings that are over."""
+        out: list[Out] = []
+        for gathering in over:
+            found = gathering.publications
+            origin, number = gathering.key
+            if gathering.asked_by is None:
+                self._copy(found)
+                out.append(Answer(gathering.client, number, tuple(found), finished=True))
+                continue
+            parts = list(batches(found, BATCH))
+            out += [
+                Send(gathering.asked_by, CacheResponse(origin, number, part, place == len(parts)))
+                for place, part in enumerate(parts, start=1)
+            ]
+        return out
+
+    # The cache
+
+    @property
+    def _has_priority(self) -> bool:
+        return self.policy.priority is PriorityPolicy.PRIORITY
+
+    def _crossed(self, publication: Publication, clients: Sequence[Client]) -> None:
+        if self.policy.caching is CachingPolicy.ALL or any(client is not STORAGE for client in clients):
+            self.cached["cached"] += self._put(publication)
+
+    def _onward(self, message: Publish, sender: Name | None) -> list[Name]:
+        everywhere = self.cache.slots and self.policy.caching is CachingPolicy.ALL and not message.late
+        return self._others(sender) if everywhere else super()._onward(message, sender)
+
+    def _copy(self, found: Iterable[Publication]) -> None:
+        """Keep what came for a client and is not here, the newest at the top."""
+        # Chosen before any is put: what these drive out must not come back.
+        for publication in [one for one in found if one.id not in self.cache]:
+            self.cached["copied"] += self._put(publication)
+
+    def _put(self, publication: Publication) -> bool:
+        """Cache a publication, unless a storage has it: then nobody will ask for it here."""
+        return self.advertisements.nearest(publication.topic) is None and self.cache.put(publication)
+
+    def _left(self, client: Client, filters: Sequence[Filter]) -> None:
+        """A client has stopped wanting what matches any of these."""
+        if client is STORAGE or not self._has_priority:
+            return
+        found = {one.id: one for wanted in filters for one in self.cache.matching(wanted)}
+        alone = [one for one in found.values() if not self._is_wanted(one)]
+        self.cache.degrade(alone)
+        self.cached["degraded"] += len(alone)
+
+    def _is_wanted(self, publication: Publication) -> bool:
+        """Whether a client of this broker wants a publication."""
+        return self.subscriptions.wanted_beside(publication, STORAGE)
+
+    def _others(self, sender: Name | None) -> list[Name]:
+        """All neighbours by the tree but one."""
+        return [neighbour for neighbour, tree in self.links.items() if tree and neighbour != sender]
+
+
+def _matches_any(filters: Iterable[Filter], publication: Publication) -> bool:
+    return any(wanted.matches(publication) for wanted in filters)

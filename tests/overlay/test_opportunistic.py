@@ -1,0 +1,462 @@
+"""Brokers that cache what passes: the paper's story, its rules against an oracle, and what goes wrong."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import FILTERS, PUBLICATIONS, held, trees
+
+from newsstand.model import OPPORTUNISTIC_POLICIES, OpportunisticPolicy
+from newsstand.overlay import opportunistic
+from newsstand.overlay.filters import Filter
+from newsstand.overlay.gatherings import Gathering, Gatherings
+from newsstand.overlay.message_cache import LARGEST_SHARE, MessageCache, newest, weight
+from newsstand.overlay.messages import MOST_HOPS, CacheRequest, CacheResponse, Name, Publication, PublicationId
+from newsstand.overlay.network import Network
+from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.opportunistic import CachingBroker
+from newsstand.overlay.outcomes import Deliver, Out, Send
+from newsstand.overlay.topology import Topology
+
+STORMS = Filter.of_topic("storms")
+STORM = Publication("b", 1, "storms")
+
+
+@pytest.mark.parametrize("module", ["message_cache", "opportunistic"])
+def test_examples_in_the_code_are_right(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"newsstand.overlay.{module}")).failed == 0
+
+
+class Caches:
+    """A network of caching brokers whose messages all arrive before anything else happens."""
+
+    def __init__(self, topology: Topology, policy: str, slots: int, order: Random | None = None) -> None:
+        self.policy, self.slots = OpportunisticPolicy.parse(policy), slots
+        self.network = Network.of(topology, order, self._made)
+
+    def _made(self, name: Name) -> CachingBroker:
+        broker = CachingBroker(name)
+        broker.cache_by(self.policy, self.slots)
+        return broker
+
+    def broker(self, name: int) -> CachingBroker:
+        broker = self.network.brokers[name]
+        assert isinstance(broker, CachingBroker)
+        return broker
+
+    def act(self, name: int, action: Callable[[CachingBroker], list[Out]]) -> None:
+        self.network.act(name, lambda _: action(self.broker(name)))
+        self.network.run()
+
+    def subscribe(self, name: int, client: str, wanted: Filter = STORMS) -> None:
+        self.act(name, lambda broker: broker.subscribe(client, wanted))
+
+    def leave(self, name: int, client: str) -> None:
+        self.act(name, lambda broker: broker.client_gone(client))
+
+    def publish(self, name: int, topic: str = "storms", at_ms: int = 0, body: bytes = b"") -> PublicationId:
+        publication = self.broker(name).compose(topic, body=body, at_ms=at_ms)
+        self.act(name, lambda broker: broker.send(publication))
+        return publication.id
+
+    def ask(self, name: int, client: str, wanted: Filter = STORMS) -> list[PublicationId]:
+        """What one request gets, all of it in one answer."""
+        number, outs = self.broker(name).request_cached(client, wanted)
+        self.act(name, lambda _: outs)
+        [answer] = self.answers(name, number)
+        assert answer.finished
+        assert answer.client == client
+        return [one.id for one in answer.publications]
+
+    def answers(self, name: int, number: int) -> list[Answer]:
+        outs = [told.out for told in self.network.told if told.broker == name]
+        return [out for out in outs if isinstance(out, Answer) and out.number == number]
+
+    def cached(self) -> dict[int, list[PublicationId]]:
+        names = sorted(map(int, self.network.brokers))
+        return {name: list(self.broker(name).cache) for name in names}
+
+
+A, B, C, D, G = 1, 2, 3, 4, 5
+FIGURE_1 = Topology(5, ((A, B), (B, C), (C, D), (C, G)))
+"""Brokers a, b, c, d and g; publications of b reach d and g by c, and a is on the other side."""
+
+
+def figure_1(policy: str) -> tuple[Caches, PublicationId]:
+    """What has happened until the new client comes to a: m is at d and g, and only g has a client for it."""
+    caches = Caches(FIGURE_1, policy, slots=4)
+    caches.subscribe(D, "dora")
+    caches.subscribe(G, "gus")
+    published = caches.publish(B)
+    caches.leave(D, "dora")
+    return caches, published
+
+
+def test_the_story_of_figure_1() -> None:
+    caches, published = figure_1("sel-sub-prt")
+    assert caches.cached() == {A: [], B: [], C: [], D: [published], G: [published]}
+
+    caches.subscribe(A, "ann")
+    assert caches.ask(A, "ann") == [published]
+    assert caches.cached() == {A: [published], B: [], C: [], D: [published], G: [published]}
+    asked = {way for way, crossed in caches.network.crossed.items() if crossed.messages["CacheRequest"]}
+    assert asked == {(A, B), (B, C), (C, G)}
+
+
+def test_the_risk_of_figure_1_is_that_nobody_is_left_who_wants_it() -> None:
+    for policy, found in (("sel-sub-prt", False), ("sel-fld-prt", True)):
+        caches, published = figure_1(policy)
+        caches.leave(G, "gus")
+        caches.subscribe(A, "ann")
+        assert caches.ask(A, "ann") == ([published] if found else [])
+
+
+def test_publications_go_everywhere_and_are_cached_everywhere_under_all() -> None:
+    caches = Caches(FIGURE_1, "all-fld-nop", slots=1)
+    first = caches.publish(B)
+    assert caches.cached() == {name: [first] for name in (A, B, C, D, G)}
+    second = caches.publish(D)
+    assert caches.cached() == {name: [second] for name in (A, B, C, D, G)}
+    assert not [told for told in caches.network.told if isinstance(told.out, Deliver)]
+
+
+@dataclass
+class Rules:
+    """The rules of section 2.3 with messages that take no time, on plain lists: each cache from top to bottom."""
+
+    policy: OpportunisticPolicy
+    slots: int
+    brokers: int
+    caches: dict[int, list[Publication]] = field(default_factory=dict)
+    clients: dict[int, dict[str, list[Filter]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.caches = {name: [] for name in range(1, self.brokers + 1)}
+        self.clients = {name: {} for name in self.caches}
+
+    def interested(self, name: int, message: Publication) -> int:
+        """X_i of a message."""
+        of_clients = self.clients[name].values()
+        return sum(any(wanted.matches(message) for wanted in filters) for filters in of_clients)
+
+    def place(self, name: int, message: Publication) -> None:
+        self.caches[name] = [message, *self.caches[name]][: self.slots]
+
+    def publish(self, message: Publication) -> None:
+        for name in self.caches:
+            if self.policy.caching == "all" or self.interested(name, message):
+                self.place(name, message)
+
+    def arrive(self, name: int, client: str, wanted: Filter) -> list[PublicationId]:
+        """A client comes with a filter, or an old one gets one more, and asks: what it gets."""
+        filters = self.clients[name].setdefault(client, [])
+        cache = self.caches[name]
+        new = [m for m in cache if wanted.matches(m) and not any(old.matches(m) for old in filters)]
+        filters += [wanted] if wanted not in filters else []
+        if self.policy.priority == "prt":
+            cache = self.caches[name] = new + [m for m in cache if m not in new]
+        had = [m for m in cache if wanted.matches(m)]
+        others = [
+            message
+            for other, messages in self.caches.items()
+            for message in messages
+            if other != name and (self.policy.request == "fld" or self.interested(other, message))
+        ]
+        found = {m.position: m for m in others if wanted.matches(m) and m not in had}
+        for _, message in sorted(found.items()):
+            self.place(name, message)
+        return [m.id for m in sorted([*had, *found.values()], key=lambda m: m.position)]
+
+    def leave(self, name: int, client: str, wanted: Filter | None = None) -> None:
+        """A client goes, or gives up one filter."""
+        before = [m for m in self.caches[name] if self.interested(name, m)]
+        if wanted is None:
+            self.clients[name].pop(client, None)
+        elif wanted in self.clients[name].get(client, []):
+            self.clients[name][client].remove(wanted)
+        if self.policy.priority == "prt":
+            alone = [m for m in before if not self.interested(name, m)]
+            self.caches[name] = [m for m in self.caches[name] if m not in alone] + alone
+
+
+Deed = tuple[str, int, int, int]
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["publish", "publish", "arrive", "arrive", "leave", "unsubscribe"]),
+        st.integers(0, 99),
+        st.integers(0, 99),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("policy", OPPORTUNISTIC_POLICIES, ids=str)
+@settings(max_examples=60)
+@given(topology=trees(8), slots=st.integers(1, 4), deeds=DEEDS, seed=st.integers(0, 9))
+def test_caches_are_what_the_rules_say_after_every_event(
+    policy: OpportunisticPolicy, topology: Topology, slots: int, deeds: list[Deed], seed: int
+) -> None:
+    caches = Caches(topology, str(policy), slots, Random(seed))
+    rules = Rules(policy, slots, topology.nodes)
+    for at_ms, (kind, place, what, number) in enumerate(deeds):
+        name, client, wanted = place % topology.nodes + 1, f"client {number}", FILTERS[what % len(FILTERS)]
+        if kind == "publish":
+            topic, attributes = PUBLICATIONS[what % len(PUBLICATIONS)]
+            # Two of one moment are told apart by where they come from.
+            message = caches.broker(name).compose(topic, attributes, at_ms=at_ms // 2)
+            caches.act(name, lambda broker, message=message: broker.send(message))
+            rules.publish(message)
+        elif kind == "arrive":
+            caches.subscribe(name, client, wanted)
+            assert caches.ask(name, client, wanted) == rules.arrive(name, client, wanted)
+        elif kind == "leave":
+            caches.leave(name, client)
+            rules.leave(name, client)
+        else:
+            filters = rules.clients[name].get(client, [])
+            wanted = filters[what % len(filters)] if filters else wanted
+            caches.act(name, lambda broker, c=client, w=wanted: broker.unsubscribe(c, w))
+            rules.leave(name, client, wanted)
+        expected = {name: [m.id for m in messages] for name, messages in rules.caches.items()}
+        assert caches.cached() == expected
+    assert all(len(caches.broker(int(name)).gatherings) == 0 for name in caches.network.brokers)
+
+
+def test_clients_move_what_is_cached_and_a_storage_does_not() -> None:
+    caches = Caches(Topology(1, ()), "sel-sub-prt", slots=3)
+    caches.subscribe(1, "ann", Filter.parse("true"))
+    storm, fire = caches.publish(1, "storms"), caches.publish(1, "fires")
+    caches.act(1, lambda broker: broker.keep("storms"))
+    assert caches.cached()[1] == [fire, storm]
+    caches.subscribe(1, "bob")
+    assert caches.cached()[1] == [storm, fire]
+    caches.leave(1, "ann")
+    caches.subscribe(1, "cleo", Filter.of_topic("fires"))
+    caches.leave(1, "bob")
+    assert caches.cached()[1] == [fire, storm]
+    caches.act(1, lambda broker: broker.let_go("storms"))
+    counted = {"cached": 2, "regenerated": 2, "degraded": 2}
+    assert caches.broker(1).cached == Counter(counted)
+
+
+def test_what_only_a_storage_wants_is_not_cached_nor_what_a_storage_advertises() -> None:
+    caches = Caches(Topology(2, ((1, 2),)), "sel-sub-prt", slots=3)
+    caches.act(2, lambda broker: broker.keep("fires"))
+    caches.publish(1, "fires")
+    assert caches.cached() == {1: [], 2: []}
+    caches.act(2, lambda broker: broker.become_storage(["storms"]))
+    caches.subscribe(1, "ann")
+    caches.publish(1, "storms")
+    assert caches.cached() == {1: [], 2: []}
+
+
+def test_a_publication_that_is_sent_again_is_not_cached_again() -> None:
+    caches = Caches(Topology(2, ((1, 2),)), "sel-sub-nop", slots=2)
+    caches.subscribe(2, "ann")
+    first = caches.broker(1).compose("storms", at_ms=0)
+    caches.act(1, lambda broker: broker.send(first))
+    second = caches.publish(1)
+    caches.act(1, lambda broker: broker.send(first, attempt=1))
+    assert caches.cached()[2] == [second, first.id]
+    third = caches.publish(1)
+    caches.act(1, lambda broker: broker.send(first, attempt=2))
+    assert caches.cached()[2] == [third, second]
+
+
+def line_of(length: int, policy: str = "sel-fld-prt") -> Caches:
+    return Caches(Topology(length, tuple((one, one + 1) for one in range(1, length))), policy, slots=100)
+
+
+def test_a_link_that_goes_down_counts_as_an_answer() -> None:
+    caches = line_of(4)
+    for name in (2, 4):
+        caches.subscribe(name, "ann")
+    published = caches.publish(2)
+    caches.leave(2, "ann")
+    number, outs = caches.broker(1).request_cached("bob", STORMS)
+    caches.network.act(1, lambda _: outs)
+    for _ in range(2):
+        caches.network.step()  # the request is at 3 now, and 2 waits for it
+    assert len(caches.broker(2).gatherings) == 1
+    assert not caches.answers(1, number)
+    caches.network.unlink(2, 3)
+    caches.network.run()
+    [answer] = caches.answers(1, number)
+    assert [one.id for one in answer.publications] == [published]
+    assert all(len(caches.broker(name).gatherings) == 0 for name in (1, 2, 3, 4))
+
+
+def test_a_client_that_gives_up_gets_what_has_come_and_what_comes_later_is_dropped() -> None:
+    caches = line_of(3)
+    caches.subscribe(3, "ann")
+    caches.publish(1)
+    number, outs = caches.broker(1).request_cached("bob", STORMS)
+    caches.network.act(1, lambda _: outs)
+    caches.network.act(1, lambda broker: broker.give_up(number))
+    caches.network.run()
+    assert caches.answers(1, number) == [Answer("bob", number, finished=True)]
+    assert caches.broker(1).dropped["response too late"] == 1
+
+
+def test_a_client_that_goes_has_no_answer() -> None:
+    caches = line_of(2)
+    number, outs = caches.broker(1).request_cached("bob", STORMS)
+    caches.network.act(1, lambda _: outs)
+    caches.leave(1, "bob")
+    assert caches.answers(1, number) == []
+    assert len(caches.broker(1).gatherings) == 0
+
+
+def test_a_broker_without_slots_passes_on_what_others_ask() -> None:
+    caches = line_of(3)
+    caches.subscribe(3, "ann")
+    published = caches.publish(1)
+    caches.broker(2).cache_by(caches.policy, 0)
+    assert caches.ask(1, "bob") == [published]
+    assert caches.cached() == {1: [published], 2: [], 3: [published]}
+
+
+def test_slots_can_become_fewer_and_the_bottom_leaves() -> None:
+    caches = line_of(1, "all-fld-nop")
+    published = [caches.publish(1) for _ in range(5)]
+    caches.broker(1).cache_by(caches.policy, 2)
+    assert caches.cached()[1] == [published[4], published[3]]
+    caches.broker(1).cache_by(caches.policy, 3)
+    assert caches.cached()[1] == [published[4], published[3]]
+
+
+def test_of_more_than_fits_into_an_answer_the_newest_comes_and_in_small_responses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caches = line_of(3)
+    caches.subscribe(3, "ann")
+    body = b"x" * 1000
+    published = [caches.publish(1, at_ms=at_ms, body=body) for at_ms in range(90)]
+    size = weight(Publication(1, 1, "storms", {}, body))
+    monkeypatch.setattr(opportunistic, "ANSWER_BYTES", 80 * size + 10)
+    monkeypatch.setattr(opportunistic, "BATCH", 16)
+    assert caches.ask(1, "bob") == published[10:]
+    assert caches.network.crossed[2, 1].messages["CacheResponse"] == 5
+
+
+def test_reading_goes_on_after_a_place() -> None:
+    caches = line_of(2)
+    caches.subscribe(2, "ann")
+    published = [caches.publish(1, at_ms=at_ms) for at_ms in range(6)]
+    number, outs = caches.broker(1).request_cached("bob", STORMS, after=(2, 1, published[2][1]))
+    caches.act(1, lambda _: outs)
+    [answer] = caches.answers(1, number)
+    assert [one.id for one in answer.publications] == published[3:]
+
+
+def test_requests_go_neither_in_a_ring_nor_too_far() -> None:
+    broker = CachingBroker("a")
+    broker.link_up("b")
+    broker.link_up("c")
+    ring = CacheRequest(1, STORMS, ("z", "a", "b"), True)
+    assert broker.receive("b", ring) == [Send("b", CacheResponse("z", 1))]
+    far = CacheRequest(2, STORMS, tuple(f"b{number}" for number in range(MOST_HOPS - 1)), True)
+    assert broker.receive("b", far) == [Send("b", CacheResponse("b0", 2))]
+    once = CacheRequest(3, STORMS, ("b",), True)
+    [onward] = broker.receive("b", once)
+    assert onward == Send("c", CacheRequest(3, STORMS, ("b", "a"), True))
+    assert broker.receive("c", once) == [Send("c", CacheResponse("b", 3))]
+    assert broker.receive("stranger", once) == []
+    assert broker.dropped == Counter({"went in a ring": 2, "from a stranger": 1})
+
+
+def test_open_gatherings_are_bounded_in_number_and_bytes() -> None:
+    storms = [Publication("b", number, "storms", {}, b"x" * 1000) for number in range(9)]
+    gatherings = Gatherings(most=3, most_bytes=4 * weight(storms[0]))
+
+    def begun(number: int) -> list[int]:
+        gathering = Gathering(("a", number), None, "ann", 1_000_000, {"b": None})
+        return [one.key[1] for one in gatherings.begin(gathering)]
+
+    assert [begun(number) for number in range(5)] == [[], [], [], [0], [1]]
+    assert gatherings.receive(("a", 3), "b", storms[:4], last=False) == []
+    over = gatherings.receive(("a", 4), "b", storms[4:], last=False)
+    assert over is not None
+    assert [(one.key[1], len(one.found)) for one in over] == [(2, 0), (3, 4), (4, 5)]
+    assert len(gatherings) == 0
+
+
+LINK_DEEDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)))
+
+
+@settings(max_examples=30)
+@given(topology=trees(7), seed=st.integers(0, 99), deeds=LINK_DEEDS)
+def test_whatever_links_do_every_request_is_answered_once_and_nothing_stays(
+    topology: Topology, seed: int, deeds: list[tuple[int, int]]
+) -> None:
+    order = Random(seed)
+    caches = Caches(topology, "sel-fld-prt", 3, order)
+    asked: list[tuple[int, int]] = []
+    for kind, place in deeds:
+        names = sorted(map(int, caches.network.brokers))
+        name = names[place % len(names)]
+        links = caches.network.links()
+        if kind <= 1:
+            number, outs = caches.broker(name).request_cached("ann", STORMS)
+            caches.network.act(name, lambda _, outs=outs: outs)
+            asked.append((name, number))
+        elif kind == 2:
+            caches.network.act(name, lambda broker: broker.publish("storms", at_ms=0))
+        elif kind == 3:
+            caches.network.act(name, lambda broker: broker.subscribe("bob", STORMS))
+        elif kind == 4 and links:
+            caches.network.unlink(*links[place % len(links)])
+        elif kind == 5 and links:
+            one, other = links[place % len(links)]
+            caches.network.unlink(one, other)
+            caches.network.link(one, other)
+        for _ in range(order.randrange(4)):
+            caches.network.step()
+    caches.network.run()
+    told = [(told.broker, told.out) for told in caches.network.told if isinstance(told.out, Answer)]
+    assert Counter((name, answer.number) for name, answer in told) == Counter(asked)
+    for _, answer in told:
+        ids = [one.id for one in answer.publications]
+        assert len(set(ids)) == len(ids)
+    assert all(len(caches.broker(int(name)).gatherings) == 0 for name in caches.network.brokers)
+
+
+@given(st.lists(st.integers(0, 3000), max_size=30), st.integers(1, 10), st.integers(1000, 60_000))
+def test_a_cache_never_has_more_bytes_or_slots_than_it_may(sizes: list[int], slots: int, most_bytes: int) -> None:
+    cache = MessageCache(slots, most_bytes)
+    expected: list[Publication] = []
+    for number, size in enumerate(sizes):
+        one = Publication("b", number, f"topic {number % 3}", {"text": "t"}, b"x" * size)
+        fits = weight(one) <= most_bytes // LARGEST_SHARE
+        assert cache.put(one) is fits
+        expected = [one, *expected][:slots] if fits else expected
+        while sum(map(weight, expected)) > most_bytes:
+            expected.pop()
+        assert list(cache) == [one.id for one in expected]
+        assert cache.bytes == sum(map(weight, expected))
+        found = cache.matching(Filter.parse("topic in ('topic 1', 'topic 7') and text = 't'"))
+        assert found == [one for one in reversed(expected) if one.topic == "topic 1"]
+    for one in list(expected):
+        assert not cache.put(one)
+    small = cache.resized(2, most_bytes)
+    assert list(small) == [one.id for one in expected[:2]]
+    assert held(small._of_topic) == held({one.topic: {} for one in expected[:2]}) + sum(
+        held({one.id: one}) for one in expected[:2]
+    )
+
+
+@given(st.lists(st.integers(0, 50), max_size=8, unique=True), st.integers(0, 5))
+def test_the_newest_are_chosen_in_order(times: list[int], room: int) -> None:
+    all_of_them = [Publication("b", number, "storms", {}, b"", at_ms) for number, at_ms in enumerate(times)]
+    chosen = newest(all_of_them, room * weight(STORM))
+    assert [one.at_ms for one in chosen] == sorted(sorted(times, reverse=True)[:room])
