@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,8 +22,15 @@ Scalar = str | int | float | bool
 Values = tuple[Scalar, ...]
 """The values of a channel's parameters, in the order in which it declares them."""
 
+_TOPIC = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+
 SCALARS = ("string", "integer", "double", "boolean", "timestamp")
 """The types of a field, which may also be `array<…>` of one; a parameter may have any but `timestamp`."""
+
+
+def is_topic(name: object) -> bool:
+    """Whether a topic can have this name: 1 to 256 characters without control characters."""
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)

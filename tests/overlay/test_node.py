@@ -219,6 +219,8 @@ def test_a_storage_that_gives_up_a_topic_forgets_it() -> None:
         ("", {}, "'' cannot be a topic"),
         ("x" * 257, {}, "cannot be a topic"),
         ("\ud800", {}, "cannot be a topic"),
+        ("a\nb", {}, r"'a\\nb' cannot be a topic"),
+        ("\x7f", {}, "cannot be a topic"),
         ("storms", {"topic": "fires"}, "'topic' cannot be the name of an attribute"),
         ("storms", {"": 1}, "'' cannot be the name of an attribute"),
         ("storms", {"x": None}, "attribute x: None is not a text, a number or a boolean"),

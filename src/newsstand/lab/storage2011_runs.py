@@ -19,6 +19,7 @@ COMPUTING = (
     "lab/storage2011_workload.py",
     "lab/storage2011_overlay.py",
     "lab/storage2011_plans.py",
+    "model.py",
     "overlay/*_table.py",
     "overlay/batches.py",
     "overlay/covering_forest.py",

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from newsstand.errors import BadFilter, BadMessage
+from newsstand.model import is_topic
 from newsstand.overlay.filter_expressions import TOPIC
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.value_sets import Value
@@ -47,11 +48,6 @@ AttributeName = Annotated[str, Meta(min_length=1, max_length=128)]
 PublicationId = tuple[Name, int]
 Position = tuple[Moment, Name, Number]
 """A place in the order of publications: time, origin, number. It means the same at every storage."""
-
-
-def is_topic(topic: object) -> bool:
-    """Whether a topic can have this name."""
-    return _is_text(topic, 1, 256)
 
 
 def _is_text(value: object, least: int = 0, most: int | None = None) -> bool:

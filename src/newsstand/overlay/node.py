@@ -42,6 +42,7 @@ from zlib import crc32
 import msgspec
 
 from newsstand.errors import BadMessage
+from newsstand.model import is_topic
 from newsstand.overlay.advertisement_table import AdvertisementTable
 from newsstand.overlay.batches import batches
 from newsstand.overlay.filters import Filter
@@ -63,7 +64,6 @@ from newsstand.overlay.messages import (
     Subscribe,
     Unadvertise,
     Unsubscribe,
-    is_topic,
 )
 from newsstand.overlay.open_requests import OpenRequests
 from newsstand.overlay.outcomes import Client, Deliver, Kept, Out, Receipt, Send

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 
 from newsstand.cluster.app_folder import unknown
-from newsstand.coordinator.placement import TOPIC
 from newsstand.errors import BadOption
+from newsstand.model import is_topic
 from newsstand.platform.folder import PlatformFolder
 from newsstand.signing import key
 
@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 def storage_mistakes(storages: Mapping[str, object]) -> Iterator[str]:
     """What is wrong with the table, but for names of brokers."""
     for topic, brokers in storages.items():
-        if TOPIC.fullmatch(topic) is None:
+        if not is_topic(topic):
             yield f"storages: {topic!r}: a topic is 1 to 256 characters without control characters"
         if not isinstance(brokers, list) or not brokers or not all(isinstance(one, str) for one in brokers):
             yield f'storages.{topic}: must be a list of brokers, such as ["edge"]'
