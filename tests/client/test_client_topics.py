@@ -78,8 +78,7 @@ async def mistake(pair: World) -> None:
             await topics.subscribe("severity >")
         with pytest.raises(Refused, match="'' cannot be a topic"):
             await topics.publish("")
-        with pytest.raises(Refused, match="not everything is there of nothing"):
-            [one async for one in topics.past("topic = 'nothing'")]
+        assert [one async for one in topics.past("topic = 'nothing'")] == [], "no storage has it, and no cache"
         with pytest.raises(Refused, match="filter, column 1"):
             [one async for one in topics.past("= 3")]
     with pytest.raises(Misused, match="closed"):

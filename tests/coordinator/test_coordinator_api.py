@@ -184,6 +184,7 @@ def test_a_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
             "version": 1,
             "links": [{"name": "a", "url": "http://127.0.0.1:1"}],
             "storage": {"version": 0, "topics": []},
+            "opportunistic": {"policy": "sel-sub-prt", "slots": 1000},
         }
         placed = client.put("/overlay/storages", json={"assignment": {"news": ["a"]}}, headers=admin)
         assert placed.json() == client.get("/overlay").json()

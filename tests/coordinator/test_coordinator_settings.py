@@ -21,6 +21,8 @@ policy = "random"
 lease_s = 5
 links = [["core", "north"], ["core", "south"]]
 overlay_degree = 3
+opportunistic_policy = "sel-fld-prt"
+opportunistic_slots = 50
 """
 
 
@@ -35,6 +37,8 @@ def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path)
         lease_s=5.0,
         links=(("core", "north"), ("core", "south")),
         overlay_degree=3,
+        opportunistic_policy="sel-fld-prt",
+        opportunistic_slots=50,
     )
     environment = {
         "NEWSSTAND_COORDINATOR_PORT": "9002",
@@ -71,6 +75,11 @@ def test_a_secret_is_never_shown() -> None:
         ("lease_s = 0", "coordinator.lease_s: must be a number of seconds from 0.2 to 3600"),
         ('links = [["a"]]', "coordinator.links: must be a list of pairs"),
         ("overlay_degree = 1", "coordinator.overlay_degree: must be a whole number from 2 to 1000"),
+        ("opportunistic_slots = -1", "coordinator.opportunistic_slots: must be a whole number from 0 to 1000000"),
+        (
+            'opportunistic_policy = "sel-prt"',
+            "coordinator.opportunistic_policy: sel-prt: must be sel or all, sub or fld, prt or nop",
+        ),
         ("host = 7", "coordinator.host: must be a text"),
         ('open_metrics = "maybe"', "coordinator.open_metrics: must be true or false"),
         ('secret_file = "nowhere"', "nowhere: the secret cannot be read"),

@@ -119,6 +119,21 @@ def test_the_risk_of_figure_1_is_that_nobody_is_left_who_wants_it() -> None:
         assert caches.ask(A, "ann") == ([published] if found else [])
 
 
+def test_a_broker_on_the_way_answers_if_a_client_of_its_own_wants_it() -> None:
+    for policy, found in (("sel-sub-nop", False), ("sel-fld-nop", True)):
+        caches = line_of(3, policy)
+        caches.subscribe(2, "bob")
+        published = caches.publish(1)
+        caches.leave(2, "bob")
+        caches.subscribe(3, "cleo")
+        assert caches.cached() == {1: [], 2: [published], 3: []}
+        assert caches.ask(1, "ann") == ([published] if found else [])
+        caches.subscribe(2, "bea", Filter.parse("topic = 'storms' and severity > 3"))
+        assert caches.ask(1, "ann") == ([published] if found else [])
+        caches.subscribe(2, "bob")
+        assert caches.ask(1, "ann") == [published]
+
+
 def test_publications_go_everywhere_and_are_cached_everywhere_under_all() -> None:
     caches = Caches(FIGURE_1, "all-fld-nop", slots=1)
     first = caches.publish(B)
@@ -389,6 +404,19 @@ def test_open_gatherings_are_bounded_in_number_and_bytes() -> None:
     assert over is not None
     assert [(one.key[1], len(one.found)) for one in over] == [(2, 0), (3, 4), (4, 5)]
     assert len(gatherings) == 0
+
+
+def test_what_several_neighbours_have_counts_once() -> None:
+    storms = [Publication("b", number, "storms", {}, b"x" * 1000) for number in range(3)]
+    gathering = Gathering(("a", 1), None, "ann", 3 * weight(storms[0]), {})
+    for _ in range(2):
+        gathering.add(storms)
+    assert gathering.bytes == gathering.limit
+    assert gathering.publications == storms
+    newer = Publication("b", 3, "storms", {}, b"y" * 1000)
+    gathering.add([newer])
+    assert gathering.publications == [*storms[1:], newer]
+    assert gathering.bytes == gathering.limit
 
 
 LINK_DEEDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)))

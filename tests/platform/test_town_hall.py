@@ -57,6 +57,11 @@ def test_it_plays_as_its_page_shows(up: Up) -> None:
         ("[storages]\nstorms = []", 'storages.storms: must be a list of brokers, such as ["edge"]'),
         ('[storages]\n"a\\u0000b" = ["edge"]', "a topic is 1 to 256 characters without control characters"),
         ('[storages]\nstorms = ["egde"]', "storages.storms: broker 'egde' is not known; did you mean 'edge'?"),
+        ("[[brokers]]\nopportunistic_slots = 5", "opportunistic_slots: is the same for all brokers"),
+        (
+            '[coordinator]\nopportunistic_policy = "sel"',
+            "coordinator.opportunistic_policy: sel: must be",
+        ),
         ('[[brokers]]\nstorages = ["a"]', "brokers, number 1: storages: is decided by `newsstand up`"),
     ],
 )

@@ -21,12 +21,21 @@ class ToKeep(msgspec.Struct, frozen=True):
     topics: list[str] = []
 
 
+class Opportunistic(msgspec.Struct, frozen=True):
+    """How messages of topics without storages are cached: by which policy, and how many."""
+
+    policy: str = "sel-sub-prt"
+    slots: int = 0
+
+
 class OverlayTold(msgspec.Struct, frozen=True):
     """The tree as one broker sees it; `version` rises with every change of it."""
 
     version: int = 0
     links: list[Neighbour] = []
     storage: ToKeep = msgspec.field(default_factory=ToKeep)
+    opportunistic: Opportunistic = msgspec.field(default_factory=Opportunistic)
+    """A coordinator of before there were caches does not say: nothing is cached then, and no neighbour asked."""
 
 
 class Overlay(Protocol):

@@ -191,6 +191,7 @@ class Parts:
             elsewhere=self._is_wanted_elsewhere,
             asked=lambda topic, hops: log.past(wall_clock_ms(), topic, hops),
             most=settings.storage_most,
+            cache_bytes=settings.opportunistic_bytes,
         )
         if self.home is not None:
             self.home.overlay = self.topics
@@ -204,7 +205,7 @@ class Parts:
             self.edge.came(record)
         self.topics.take_up()
         if self.home is None:
-            self.topics.alone(self._settings.storages)
+            self.topics.alone(self._settings.storages, self._settings.opportunistic)
         registering = self._unless_refused(self._join_cluster())
         work = [self._tick(), registering, self.edge.backends.run(), self.topics.run()]
         if self.home is not None:

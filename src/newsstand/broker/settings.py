@@ -8,14 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from newsstand.broker.home import Place
+from newsstand.broker.overlay_told import Opportunistic
 from newsstand.caching import RESULT_POLICIES
 from newsstand.errors import BadOption
-from newsstand.overlay.messages import is_topic
+from newsstand.model import OpportunisticPolicy, is_topic
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+DEFAULT_SLOTS = 1000
+"""Messages that a broker without a coordinator caches, as many as a coordinator tells the others to."""
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +62,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The topics that a broker without a coordinator keeps; one that has it is told."""
     storage_most: Positive = 1_000_000
     """Publications of each topic that are kept; the oldest leave first."""
+    opportunistic_policy: str | None = None
+    """How a broker without a coordinator caches messages of topics without storages; one that has it is told."""
+    opportunistic_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    """How many of them, at most; 0 for none."""
+    opportunistic_bytes: Positive = 64 * 1024 * 1024
+    """How many bytes of them, with or without a coordinator."""
     access_log: bool = True
     open_stats: bool = False
     """Whether /stats needs no token."""
@@ -78,6 +87,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise BadOption("lat and lon: give both or neither")
         if self.storages and self.coordinator is not None:
             raise BadOption("storages: is for a broker without a coordinator, which says what is kept where")
+        for option in ("opportunistic_policy", "opportunistic_slots"):
+            if self.coordinator is not None and getattr(self, option) is not None:
+                raise BadOption(f"{option}: is for a broker without a coordinator, which says how all cache")
+        try:
+            OpportunisticPolicy.parse(self.opportunistic.policy)
+        except ValueError as error:
+            raise BadOption(f"opportunistic_policy: {error}") from None
         for topic in self.storages:
             if not is_topic(topic):
                 raise BadOption(f"storages: {topic!r} cannot be a topic")
@@ -88,6 +104,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.certificate is None or self.key is None:
             return None
         return Tls(self.certificate, self.key)
+
+    @property
+    def opportunistic(self) -> Opportunistic:
+        """How it caches if there is no coordinator to tell it."""
+        slots = DEFAULT_SLOTS if self.opportunistic_slots is None else self.opportunistic_slots
+        return Opportunistic(self.opportunistic_policy or str(OpportunisticPolicy()), slots)
 
     def place(self, url: str) -> Place:
         """Where it is, for the coordinator."""

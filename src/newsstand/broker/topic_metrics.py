@@ -7,13 +7,15 @@ from collections.abc import Callable
 from prometheus_client import Counter
 
 from newsstand.broker.metrics import Metrics
+from newsstand.broker.topic_caches import CacheNumbers
+from newsstand.overlay.opportunistic import CachingBroker
 
 
 class TopicMetrics:
     """Counters beside those of the broker; used from the event loop's thread."""
 
     def __init__(self, metrics: Metrics) -> None:
-        registry = metrics.registry
+        registry = self._registry = metrics.registry
         self._gauge = metrics.gauge
         published = Counter(
             "newsstand_broker_topic_publications", "Publications of clients.", ["stored"], registry=registry
@@ -47,6 +49,10 @@ class TopicMetrics:
         self._gauge("topics_kept", "Topics that are kept here, or are about to be.", kept)
         self._gauge("topic_outbox", "Publications that no storage has confirmed yet.", outbox)
         self._gauge("overlay_dropped", "Messages of the overlay that were of no use.", dropped)
+
+    def caches(self, node: CachingBroker) -> None:
+        """The same of what a broker caches."""
+        self._registry.register(CacheNumbers(node))
 
     def published(self, stored: bool) -> None:
         """A client has published."""

@@ -1,4 +1,4 @@
-"""What storages have of the past, page by page, in the order of time."""
+"""What storages and caches have of the past, page by page, in the order of time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Path, Position, Publication
 from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.opportunistic import CachingBroker
 from newsstand.overlay.outcomes import Out
-from newsstand.overlay.replication import ReplicatingBroker
 
 PATIENCE_S = 10.0
 """How long a storage may take to answer; and how long it is asked again while the tree changes."""
@@ -27,7 +27,9 @@ class Page(NamedTuple):
     publications: list[Publication]
     next: Position | None
     missing: tuple[str, ...]
-    """Topics of which not everything has come, or that nobody stores."""
+    """Topics of which not everything has come, or that nobody stores or may have cached."""
+    cached: tuple[str, ...] = ()
+    """Topics that nobody stores: of these the page has what caches happen to have."""
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Past:
 
     def __init__(
         self,
-        node: ReplicatingBroker,
+        node: CachingBroker,
         do: Callable[[Sequence[Out]], None],
         has_storage: Callable[[str], bool],
     ) -> None:
@@ -52,18 +54,30 @@ class Past:
         self._asked: dict[int, _Asked] = {}
 
     async def page(self, wanted: Filter, after: Position | None, limit: int) -> Page:
-        """Up to `limit` publications that match, of all topics, from nearest storages."""
+        """Up to `limit` publications that match, of all topics, from nearest storages, else from caches."""
         until = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
-            page = await self._page(lambda: self._node.request(PAST, wanted, after=after, limit=limit), limit)
-            lost = [topic for topic in page.missing if self._has_storage(topic)]
+            found, last = await self._found(lambda: self._node.request(PAST, wanted, after=after, limit=limit))
+            lost = [topic for topic in last.missing if self._has_storage(topic)]
             if not lost or asyncio.get_running_loop().time() > until:
-                return page
+                break
             await asyncio.sleep(PAUSE_S)
+        missing = last.missing
+        nowhere = {topic for topic in missing if topic not in lost}
+        if self._node.cache.slots and (nowhere or wanted.topics is None):
+            cached, _ = await self._found(lambda: self._node.request_cached(PAST, wanted, after=after))
+            cached = [one for one in cached if one.topic in nowhere or not self._has_storage(one.topic)]
+            page = _page(found + cached, bool(last.more), limit, tuple(lost))
+            nowhere.update(one.topic for one in cached)
+            return page._replace(cached=tuple(sorted(nowhere)))
+        return _page(found, bool(last.more), limit, missing)
 
     async def page_of(self, way: Path, topic: str, after: Position | None, limit: int) -> Page:
         """The same of one topic, from one storage."""
-        return await self._page(lambda: self._node.request_from(way, PAST, topic, after=after, limit=limit), limit)
+        found, last = await self._found(
+            lambda: self._node.request_from(way, PAST, topic, after=after, limit=limit)
+        )
+        return _page(found, bool(last.more), limit, last.missing)
 
     def answered(self, answer: Answer) -> None:
         """Something has come."""
@@ -74,7 +88,8 @@ class Past:
         if answer.finished and not asked.last.done():
             asked.last.set_result(answer)
 
-    async def _page(self, ask: Callable[[], tuple[int, list[Out]]], limit: int) -> Page:
+    async def _found(self, ask: Callable[[], tuple[int, list[Out]]]) -> tuple[list[Publication], Answer]:
+        """All that has come for a request, and the last answer."""
         number, outs = ask()
         asked = self._asked[number] = _Asked(asyncio.get_running_loop().create_future())
         try:
@@ -87,7 +102,12 @@ class Past:
                 last = await asked.last
         finally:
             del self._asked[number]
-        found = sorted(asked.publications, key=attrgetter("position"))
-        goes_on = bool(last.more) or len(found) > limit
-        found = found[:limit]
-        return Page(found, found[-1].position if goes_on and found else None, last.missing)
+        return asked.publications, last
+
+
+def _page(found: Sequence[Publication], more: bool, limit: int, missing: tuple[str, ...]) -> Page:
+    """The first of what was found; whoever knows of more has sent as many as the page takes."""
+    found = sorted(found, key=attrgetter("position"))
+    goes_on = more or len(found) > limit
+    found = found[:limit]
+    return Page(found, found[-1].position if goes_on and found else None, missing)

@@ -121,8 +121,10 @@ class Visitor:
     async def _request(self, number: int, wanted: Filter) -> None:
         after: Position | None = None
         count = 0
+        cached: set[str] = set()
         while True:
             page = await self._topics.past(wanted, after, PAGE)
+            cached.update(page.cached)
             for one in page.publications:
                 if self._connection.held_bytes >= MOST_BYTES // 2:
                     await self._read_up()
@@ -132,7 +134,8 @@ class Visitor:
             if after is None or page.missing:
                 break
             await self._read_up()
-        self._write(msgspec.json.encode({"end": number, "count": count, "missing": page.missing}))
+        end = {"end": number, "count": count, "missing": page.missing, "cached": sorted(cached)}
+        self._write(msgspec.json.encode(end))
 
     async def _read_up(self) -> None:
         """Wait until the client has read what there is for it."""

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from newsstand.broker.overlay_links import Links
-from newsstand.broker.overlay_told import OverlayTold
+from newsstand.broker.overlay_told import Opportunistic, OverlayTold, ToKeep
 from newsstand.broker.storage_sqlite import SqliteStorage
+from newsstand.broker.topic_caches import cache_as_told
 from newsstand.broker.topic_keeping import Keeping
 from newsstand.broker.topic_ledger import Ledger
 from newsstand.broker.topic_messages import Listener, Published, checked_body, written
@@ -23,12 +22,13 @@ from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import MOST, Outbox
 from newsstand.broker.topic_past import Page, Past
 from newsstand.errors import BadMessage
+from newsstand.model import is_topic
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Message, Name, Position, Publication, PublicationId, Stored, is_topic
+from newsstand.overlay.messages import Message, Name, Position, Publication, PublicationId, Stored
 from newsstand.overlay.node import beyond
 from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.opportunistic import CACHE_BYTES, CachingBroker
 from newsstand.overlay.outcomes import Changed, Deliver, Kept, Located, Out, Receipt, Send, Serve
-from newsstand.overlay.replication import ReplicatingBroker
 from newsstand.overlay.value_sets import Value
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ class Topics:
         elsewhere: Callable[[str], Awaitable[bool]],
         asked: Callable[[str, int], None],
         most: int,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         """`elsewhere`: whether a topic is wanted at other brokers; `asked` hears of a request, and of its hops."""
         self.key = key
@@ -70,8 +71,12 @@ class Topics:
         self._outbox = Outbox(self._ledger, time.monotonic())
         self._storage = SqliteStorage(self._ledger, most)
         self._was_able = True
-        self._node = ReplicatingBroker(
-            name, self._storage, first_number=self._first_number(), remembered=REMEMBERED
+        self._node = CachingBroker(
+            name,
+            self._storage,
+            first_number=self._first_number(),
+            remembered=REMEMBERED,
+            cache_bytes=cache_bytes,
         )
         self._storages: dict[str, float] = {
             str(topic): time.monotonic() for (topic,) in self._ledger.read("SELECT topic FROM stored_elsewhere")
@@ -102,17 +107,19 @@ class Topics:
             outbox=lambda: len(self._outbox),
             dropped=self._node.dropped.total,
         )
+        metrics.caches(self._node)
 
     # What the coordinator says.
 
     def told(self, overlay: OverlayTold) -> None:
-        """Whom to link to, and what to keep."""
+        """Whom to link to, what to keep, and how to cache what is not kept."""
         self.links.told(overlay.version, overlay.links)
         self._keeping.told(topic for topic in overlay.storage.topics if is_topic(topic))
+        cache_as_told(self._node, overlay.opportunistic)
 
-    def alone(self, topics: Iterable[str]) -> None:
-        """There is no coordinator: no links, and these topics are kept."""
-        self.told(OverlayTold(storage=msgspec.structs.replace(OverlayTold().storage, topics=sorted(topics))))
+    def alone(self, topics: Iterable[str], opportunistic: Opportunistic | None = None) -> None:
+        """There is no coordinator: no links, these topics are kept, and others cached."""
+        self.told(OverlayTold(0, [], ToKeep(0, sorted(topics)), opportunistic or Opportunistic()))
 
     @property
     def whole(self) -> list[str]:
@@ -150,7 +157,7 @@ class Topics:
         self._do(self._node.client_gone(listener))
 
     async def past(self, wanted: Filter, after: Position | None, limit: int) -> Page:
-        """What is stored and matches, in order, after a place."""
+        """What is stored, or else cached, and matches, in order, after a place."""
         if after is None:
             for topic in self._node.advertisements.topics_of(wanted):
                 row = self._node.advertisements.nearest(topic)

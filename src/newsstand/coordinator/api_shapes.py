@@ -84,12 +84,20 @@ class StorageShape(BaseModel):
     topics: list[str]
 
 
+class OpportunisticShape(BaseModel):
+    """How a broker caches messages of topics that have no storage."""
+
+    policy: str = Field(description="caching, request and priority, such as sel-sub-prt")
+    slots: int = Field(description="messages that it caches at most; 0 for none")
+
+
 class OverlayToldShape(BaseModel):
     """What a broker is told of the overlay."""
 
     version: int = Field(description="of the tree; it rises with every change")
     links: list[AddressShape] = Field(description="its neighbours in the tree")
     storage: StorageShape
+    opportunistic: OpportunisticShape
 
 
 class RegisteredShape(BaseModel):

@@ -18,7 +18,17 @@ from newsstand.coordinator.choosing import WAYS, Surroundings
 from newsstand.coordinator.handing_over import HELD_S, HandingOver
 from newsstand.coordinator.overlay import Overlay
 from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place
-from newsstand.coordinator.standing import Brokers, Chosen, Found, Reason, Report, Standing, State, Told
+from newsstand.coordinator.standing import (
+    Brokers,
+    Chosen,
+    Found,
+    Opportunistic,
+    Reason,
+    Report,
+    Standing,
+    State,
+    Told,
+)
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
 
@@ -41,6 +51,7 @@ class Coordinator:
         lease_s: float = 3.0,
         held_s: float = HELD_S,
         overlay_degree: int = DEFAULT_DEGREE,
+        opportunistic: Opportunistic = Opportunistic(),  # noqa: B008  it is frozen
         moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
         self._store = store
@@ -56,7 +67,7 @@ class Coordinator:
         self._settle_from: float | None = None
         """When those whose home is gone may be moved: one lease after the first broker is heard of."""
         self._handing = HandingOver(store, now, held_s)
-        self.overlay = Overlay(store, around.network, overlay_degree, self._brokers)
+        self.overlay = Overlay(store, around.network, overlay_degree, self._brokers, opportunistic)
         for home, count in store.count_homes().items():
             self._count(home, count)
 

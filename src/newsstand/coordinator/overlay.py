@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from newsstand.coordinator.choosing import Network
-from newsstand.coordinator.placement import TOPIC, Placement, Progress
+from newsstand.coordinator.placement import Placement, Progress
 from newsstand.coordinator.records import BrokerRecord, Link, Storages, Tree
-from newsstand.coordinator.standing import Address, Brokers, OverlayTold, StorageTold
+from newsstand.coordinator.standing import Address, Brokers, Opportunistic, OverlayTold, StorageTold
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import mended, neighbours
 from newsstand.errors import BadInput
+from newsstand.model import is_topic
 
 MOST_NAMED = 5
 """How many mistakes a refusal names."""
@@ -23,11 +24,14 @@ MOST_NAMED = 5
 class Overlay:
     """Tree and placement over a store, and over the brokers that the coordinator knows at the time."""
 
-    def __init__(self, store: Store, network: Network, degree: int, brokers: Brokers) -> None:
+    def __init__(
+        self, store: Store, network: Network, degree: int, brokers: Brokers, opportunistic: Opportunistic
+    ) -> None:
         self._store = store
         self._network = network
         self._degree = degree
         self._brokers = brokers
+        self._opportunistic = opportunistic
         self._members: Collection[str] | None = None
         """Over whom the tree is; None if that is not looked after yet."""
         self._tree = store.tree()
@@ -80,12 +84,11 @@ class Overlay:
     # What is told
 
     def tell(self, name: str) -> OverlayTold:
-        """Whom a broker is linked to, and what it has to keep."""
+        """Whom a broker is linked to, what it has to keep, and how it caches."""
         linked = (self._brokers[one] for one in neighbours(self._tree.links, name) if one in self._brokers)
         links = [Address(one.name, one.record.url) for one in linked if one.state != "dead"]
-        return OverlayTold(
-            self._tree.version, links, StorageTold(self._placement.version, self._placement.told(name))
-        )
+        storage = StorageTold(self._placement.version, self._placement.told(name))
+        return OverlayTold(self._tree.version, links, storage, self._opportunistic)
 
     @property
     def tree(self) -> Tree:
@@ -117,7 +120,7 @@ def _require(
     assignment: Mapping[str, Collection[str]], known: Collection[str], before: Mapping[str, Storages]
 ) -> None:
     """Brokers must be known, but for those that a topic was wanted at before: they may come back."""
-    if bad := [topic for topic in assignment if TOPIC.fullmatch(topic) is None]:
+    if bad := [topic for topic in assignment if not is_topic(topic)]:
         raise BadInput(f"assignment: a topic is 1 to 256 characters without control characters: {_named(bad)}")
     if bad := [topic for topic, brokers in assignment.items() if not brokers]:
         raise BadInput(f"assignment: name brokers, or leave the topic out: {_named(bad)}")

@@ -15,6 +15,7 @@ from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.desk import Desk, Keys
 from newsstand.coordinator.metrics import Metrics
 from newsstand.coordinator.settings import Settings
+from newsstand.coordinator.standing import Opportunistic
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import BadOption
@@ -68,6 +69,7 @@ def make_desk(settings: Settings, store: Store, clock: Callable[[], float] = tim
         policy=settings.policy,
         lease_s=settings.lease_s,
         overlay_degree=settings.overlay_degree,
+        opportunistic=Opportunistic(settings.opportunistic_policy, settings.opportunistic_slots),
         moved=metrics.moved,
     )
     return Desk(coordinator, Keys(settings.secret), metrics, clock, store.check, settings.open_metrics)

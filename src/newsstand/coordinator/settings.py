@@ -20,8 +20,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from newsstand.coordinator.choosing import WAYS
+from newsstand.coordinator.standing import Opportunistic
 from newsstand.coordinator.tree import DEFAULT_DEGREE, LEAST_DEGREE
 from newsstand.errors import BadInput, BadOption
+from newsstand.model import OpportunisticPolicy
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import SHORTEST_SECRET, read_toml
 
@@ -46,6 +48,10 @@ class Settings:
     """The network, for hops: pairs of nodes."""
     overlay_degree: int = DEFAULT_DEGREE
     """How many neighbours a broker gets in the overlay, at most."""
+    opportunistic_policy: str = Opportunistic.policy
+    """How brokers cache messages of topics that have no storage: caching, request and priority."""
+    opportunistic_slots: int = Opportunistic.slots
+    """How many messages a broker caches so, at most; 0 for none."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
     tls: Tls | None = None
@@ -172,6 +178,13 @@ def _policy(value: object) -> str:
     return str(value)
 
 
+def _opportunistic(value: object) -> str:
+    try:
+        return str(OpportunisticPolicy.parse(_text(value)))
+    except ValueError as error:
+        raise BadOption(str(error)) from None
+
+
 def _lease(value: object) -> float:
     try:
         seconds = (
@@ -211,6 +224,8 @@ KEYS: dict[str, Callable[[object], object]] = {
     "lease_s": _lease,
     "links": _links,
     "overlay_degree": _whole(LEAST_DEGREE, 1000),
+    "opportunistic_policy": _opportunistic,
+    "opportunistic_slots": _whole(0, 1_000_000),
     "open_metrics": _boolean,
     "certificate": _path,
     "key": _path,

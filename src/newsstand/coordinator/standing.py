@@ -106,12 +106,21 @@ class StorageTold:
 
 
 @dataclass(frozen=True)
+class Opportunistic:
+    """How all brokers cache what passes: by an opportunistic policy, in so many slots; without any they do not."""
+
+    policy: str = "sel-sub-prt"
+    slots: int = 1000
+
+
+@dataclass(frozen=True)
 class OverlayTold:
-    """What a broker is told of the overlay: its neighbours in the tree, and its topics."""
+    """What a broker is told of the overlay: its neighbours in the tree, its topics, and how it caches."""
 
     version: int
     links: list[Address]
     storage: StorageTold
+    opportunistic: Opportunistic
 
 
 @dataclass(frozen=True)

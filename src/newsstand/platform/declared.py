@@ -25,6 +25,9 @@ Table = dict[str, object]
 DECIDED = ("cluster", "coordinator", "secret", "secret_file", "storages", "token", "token_file")
 """What `newsstand up` decides, and no table can."""
 
+TOLD = ("opportunistic_policy", "opportunistic_slots")
+"""What the coordinator tells brokers, so that it is the same for all."""
+
 COORDINATOR_KEYS = tuple(key for key in KEYS if key not in DECIDED)
 BROKER_TYPES = {one.name: one.type for one in msgspec.structs.fields(BrokerSettings) if one.name not in DECIDED}
 
@@ -90,7 +93,10 @@ def _broker_mistakes(place: str, table: Mapping[str, object]) -> Iterator[str]:
     values: Table = {"cluster": "", "data": Path()}
     found = False
     for key, value in table.items():
-        if key in BROKER_TYPES:
+        if key in TOLD:
+            found = True
+            yield f"{place}: {key}: is the same for all brokers; write it in [coordinator]"
+        elif key in BROKER_TYPES:
             try:
                 values[key] = read_value(value, BROKER_TYPES[key])
             except BadInput as error:
