@@ -150,9 +150,10 @@ class Topics:
         return Published(told.publication, told.stored)
 
     async def past(self, wanted: str) -> AsyncGenerator[Message, None]:
-        """What storages have that matches a filter, oldest first.
+        """What storages have that matches a filter, oldest first; of topics without, what brokers have cached.
 
-        Refused is raised at the end if a topic that the filter names has no storage, or none that answers.
+        Refused is raised at the end if a topic that the filter names has no storage that answers; and if it has
+        none at all where nothing is cached.
         """
         query: dict[str, object] = {"filter": wanted, "limit": PAGE}
         while True:

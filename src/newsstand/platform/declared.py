@@ -29,7 +29,9 @@ TOLD = ("opportunistic_policy", "opportunistic_slots")
 """What the coordinator tells brokers, so that it is the same for all."""
 
 COORDINATOR_KEYS = tuple(key for key in KEYS if key not in DECIDED)
-BROKER_TYPES = {one.name: one.type for one in msgspec.structs.fields(BrokerSettings) if one.name not in DECIDED}
+BROKER_TYPES = {
+    one.name: one.type for one in msgspec.structs.fields(BrokerSettings) if one.name not in (*DECIDED, *TOLD)
+}
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,15 @@ def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:
 
 
 def _broker_mistakes(place: str, table: Mapping[str, object]) -> Iterator[str]:
-    yield from _unknown_keys(f"{place}: ", table, tuple(BROKER_TYPES))
+    yield from (
+        f"{place}: {key}: is the same for all brokers; write it in [coordinator]" for key in table if key in TOLD
+    )
+    rest = {key: value for key, value in table.items() if key not in TOLD}
+    yield from _unknown_keys(f"{place}: ", rest, tuple(BROKER_TYPES))
     values: Table = {"cluster": "", "data": Path()}
     found = False
     for key, value in table.items():
-        if key in TOLD:
-            found = True
-            yield f"{place}: {key}: is the same for all brokers; write it in [coordinator]"
-        elif key in BROKER_TYPES:
+        if key in BROKER_TYPES:
             try:
                 values[key] = read_value(value, BROKER_TYPES[key])
             except BadInput as error:
