@@ -1,8 +1,8 @@
 """Systems of equations of absorbing chains, solved without a subtraction.
 
 Elimination in the way of Grassmann, Taksar and Heyman (1985): a state is taken out of the chain, and the moves
-through it become moves between the others. Diagonals are sums of what remains, so nothing cancels, and means come out
-with nearly full relative precision even where a message is moved about a billion times before it is dropped.
+through it become moves between the others. Diagonals are sums of what remains, so nothing cancels, and means come
+out with nearly full relative precision even where a message is moved about a billion times before it is dropped.
 """
 
 from __future__ import annotations

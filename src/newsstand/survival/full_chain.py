@@ -13,8 +13,8 @@ from newsstand.survival.setting import Setting
 def full_chain(setting: Setting) -> SparseChain:
     """Eq. 2, corrected: state (i, j), i of k messages alive and m in slot j; m is alive if j <= i.
 
-    The rates of degradations of others, t(7), hold from i = 1 and j = 1 on, so that all degradations together happen
-    at rate i mu_d. All states without m are one, the absorbing state.
+    The rates of degradations of others, t(7), hold from i = 1 and j = 1 on, so that all degradations together
+    happen at rate i mu_d. All states without m are one, the absorbing state.
     """
     k = setting.slots
     regenerate, degrade, cache = setting.regeneration_rate, setting.degradation_rate, setting.caching_rate

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from newsstand.errors import BadOption
+from newsstand.survival.broker_network import broker_network
 from newsstand.survival.full_chain import full_chain
 from newsstand.survival.lifetime import Lifetime
+from newsstand.survival.lumped_chain import lumped
 from newsstand.survival.reduced_chain import reduced_chain
 from newsstand.survival.setting import Setting
 
@@ -28,7 +30,7 @@ def _exact(setting: Setting) -> Lifetime:
 
 def _reduced(setting: Setting) -> Lifetime:
     if setting.brokers > 1:
-        raise BadOption(f"--method reduced: is for one broker, not for {setting.brokers}")
+        return Lifetime(lumped(broker_network(setting)), setting.loss)
     return Lifetime(reduced_chain(setting), setting.loss)
 
 
