@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from newsstand.errors import BadOption
+from newsstand.model import OpportunisticPolicy
+from newsstand.survival.setting import Setting
+
+CENTRE = Setting(3, 10, 1.0, 0.1, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"brokers": 0}, r"--brokers 0: must be at least 1"),
+        ({"slots": 0}, r"--slots 0: must be at least 1"),
+        ({"publish_rate": 0.0}, r"--publish-rate 0: must be a number above 0"),
+        ({"client_rate": -1.5}, r"--client-rate -1.5: must be a number above 0"),
+        ({"intensity": math.nan}, r"--intensity nan: must be a number above 0"),
+        ({"intensity": math.inf}, r"--intensity inf: must be a number above 0"),
+        ({"intensity": 1000.0}, r"--intensity 1000: must be at most 700"),
+    ],
+)
+def test_a_bad_value_is_refused_with_the_name_of_its_option(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
+        replace(CENTRE, **wrong)
+
+
+def test_the_rates_of_selective_caching_with_priority() -> None:
+    idle = math.exp(-2)
+    assert CENTRE.idle == idle
+    assert CENTRE.caching_rate == pytest.approx(1 - idle, rel=1e-14)
+    assert CENTRE.regeneration_rate == 0.1
+    assert CENTRE.degradation_rate == pytest.approx(0.1 * idle / (1 - idle), rel=1e-14)
+    assert CENTRE.loss == pytest.approx(idle**3, rel=1e-14)
+    assert CENTRE.bounds == (10, 30)
+
+
+def test_caching_everything_without_priority_has_neither_loss_nor_regeneration() -> None:
+    everything = replace(CENTRE, policy=OpportunisticPolicy.parse("all-fld-nop"))
+    assert (everything.caching_rate, everything.loss) == (1, 0)
+    assert (everything.regeneration_rate, everything.degradation_rate) == (0, 0)
