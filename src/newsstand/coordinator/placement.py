@@ -8,14 +8,10 @@ told to drop the topic since.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from newsstand.coordinator.records import Storages
-
-TOPIC = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
-"""The names that topics may have."""
 
 Progress = Literal["settled", "moving", "missing"]
 """Complete wherever it is wanted and nowhere else; on its way; complete nowhere."""
