@@ -216,7 +216,7 @@ def check_that_covers_is_right(filters: list[Filter]) -> None:
 
 
 @given(st.lists(FEW, min_size=2, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_covers_is_never_wrong_and_transitive(filters: list[Filter]) -> None:
     check_that_covers_is_right(filters)
 
@@ -236,7 +236,7 @@ def test_covers_is_never_wrong_about_odd_values_either(wide: Filter, narrow: Fil
 
 
 @given(FEW, FEW)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_filters_overlap_where_one_message_matches_both(one: Filter, other: Filter) -> None:
     both = any(one.matches(message) and other.matches(message) for message in ALL_MESSAGES)
     assert one.overlaps(other) == other.overlaps(one) == both

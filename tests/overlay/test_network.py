@@ -39,7 +39,7 @@ def filled(
 
 
 @given(st.one_of(trees(), graphs()), SEEDS, PLACED, st.lists(st.tuples(st.integers(0, 99), WHAT), max_size=6))
-@examples(500)
+@examples(200)
 def test_a_publication_reaches_everybody_who_wants_it_once_and_nobody_else(topology, seed, placed, published):
     world = filled(topology, seed, placed)
     made = [world.publish(at % topology.nodes + 1, what) for at, what in published]
@@ -49,7 +49,7 @@ def test_a_publication_reaches_everybody_who_wants_it_once_and_nobody_else(topol
 
 
 @given(st.one_of(trees(), graphs()), SEEDS, PLACED, st.lists(st.tuples(st.integers(0, 99), WHAT), max_size=6))
-@examples(300)
+@examples(150)
 def test_covering_changes_no_delivery_and_only_spares_subscriptions(topology, seed, placed, published):
     worlds = [filled(topology, seed, placed, covering=covering) for covering in (True, False)]
     for at, what in published:
@@ -63,7 +63,7 @@ def test_covering_changes_no_delivery_and_only_spares_subscriptions(topology, se
 
 
 @given(st.one_of(trees(12), graphs(12)), SEEDS, STORED)
-@examples(400)
+@examples(200)
 def test_advertisement_tables_have_the_shortest_ways(topology, seed, stored):
     world = filled(topology, seed, [], stored)
     for topic in TOPICS:
@@ -86,7 +86,7 @@ def test_advertisement_tables_have_the_shortest_ways(topology, seed, stored):
     st.integers(0, 99),
     st.sampled_from(FILTERS),
 )
-@examples(500)
+@examples(200)
 def test_a_request_reaches_a_nearest_storage_and_its_answer_comes_back_whole(
     topology, seed, stored, published, at, wanted
 ):
@@ -146,7 +146,7 @@ def spread(world: World, name: int) -> set[object]:
 
 
 @given(st.one_of(trees(), graphs()), SEEDS, DEEDS)
-@examples(500)
+@examples(200)
 def test_whatever_has_happened_tables_are_as_if_made_from_scratch(topology, seed, deeds):
     check_that_tables_end_as_from_scratch(topology, seed, deeds)
 

@@ -142,7 +142,7 @@ def widest(filters: set[Filter]) -> set[Filter]:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whatever_comes_and_goes_neighbours_have_been_told_the_widest_that_others_want(steps) -> None:
     """Every step turns something round: who wants a filter no longer does, a link of the tree is none."""
     table = SubscriptionTable()
@@ -188,7 +188,7 @@ SETS = st.recursive(
 
 
 @given(SETS, SETS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_set_is_in_another_if_nothing_of_it_is_outside(one: ValueSet, other: ValueSet) -> None:
     assert (one <= other) == (one & ~other).is_empty
     assert one & other <= other
