@@ -11,6 +11,7 @@ import pytest
 from lone_topics import lone_topics, running
 from topic_world import Client, World, until, world
 
+from newsstand.broker.home import NoCoordinator
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_told import Opportunistic, OverlayTold
 from newsstand.broker.settings import BrokerSettings
@@ -18,7 +19,7 @@ from newsstand.broker.topic_past import Page
 from newsstand.broker.topics import Topics
 from newsstand.errors import BadOption
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Publication
+from newsstand.overlay.messages import Advertise, Publication
 
 WEST, MIDDLE, EAST = "b1", "b2", "b3"
 STORMS = "topic = 'storms'"
@@ -160,6 +161,31 @@ def test_without_slots_what_nobody_stores_is_missing(broker: Story) -> None:
         assert metrics.registry.get_sample_value("newsstand_broker_topic_cache_messages") == 0
 
     broker(story)
+
+
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_what_ought_to_be_stored_is_missing_and_not_taken_for_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool | None
+) -> None:
+    async def elsewhere(topic: str) -> bool:
+        if wanted is None:
+            raise NoCoordinator("cannot be reached")
+        return wanted
+
+    async def story() -> None:
+        topics = lone_topics(tmp_path)
+        monkeypatch.setattr(topics._advertised, "_elsewhere", elsewhere)
+        async with running(topics):
+            await filled(topics, Opportunistic(slots=100))
+            topics._linked("b")
+            topics._received("b", [Advertise(("hail",), (("b", 1),))])
+            topics._unlinked("b")
+            page = await topics.past(Filter.parse("topic in ('hail', 'floods')"), None, 100)
+            expected = (("hail",), ("floods",)) if wanted is not False else ((), ("floods", "hail"))
+            assert (page.missing, page.cached) == expected
+            assert [one.topic for one in page.publications] == ["floods"] * 2
+
+    asyncio.run(story())
 
 
 def test_a_policy_that_is_not_known_turns_caches_off_and_is_told(

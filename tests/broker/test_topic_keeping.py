@@ -16,8 +16,8 @@ from newsstand.broker.topic_past import Past
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import MOST_TOPICS, Advertise, Found, Message, Publication, Request, Response, Seek
 from newsstand.overlay.open_requests import Answer
+from newsstand.overlay.opportunistic import CachingBroker
 from newsstand.overlay.outcomes import Located, Out, Send
-from newsstand.overlay.replication import ReplicatingBroker
 
 EVERYTHING = Filter.parse("true")
 
@@ -27,14 +27,14 @@ class Keeper:
 
     def __init__(self, ledger: Ledger) -> None:
         self.storage = SqliteStorage(ledger, 1000)
-        self.node = ReplicatingBroker("edge", self.storage)
+        self.node = CachingBroker("edge", self.storage)
         self.outs: list[Out] = []
         self.is_linked = True
         self.asked: list[str] = []
         self.nowhere: list[str] = []
         self.when_asked: Callable[[str], None] = lambda topic: None
         self.when_doing: Callable[[Out], None] = lambda out: None
-        self.past = Past(self.node, self._do, lambda topic: True)
+        self.past = Past(self.node, self._do, lambda topic: True, self._elsewhere)
         self.keeping = Keeping(
             self.node,
             self.storage,

@@ -141,6 +141,10 @@ def test_publications_go_everywhere_and_are_cached_everywhere_under_all() -> Non
     second = caches.publish(D)
     assert caches.cached() == {name: [second] for name in (A, B, C, D, G)}
     assert not [told for told in caches.network.told if isinstance(told.out, Deliver)]
+    caches.act(A, lambda broker: broker.become_storage(["fires"]))
+    before = caches.network.crossed_by("Publish")
+    caches.publish(B, "fires")
+    assert caches.network.crossed_by("Publish") == before + 1, "what is stored goes where it is wanted"
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -46,38 +46,51 @@ class Past:
         node: CachingBroker,
         do: Callable[[Sequence[Out]], None],
         has_storage: Callable[[str], bool],
+        is_lost: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """`has_storage`: whether a topic has one, although there may be no way to it at the moment."""
+        """`has_storage`: whether a topic has one, although there may be no way to it at the moment.
+
+        `is_lost`: whether a topic of which no storage is known ought to have one.
+        """
         self._node = node
         self._do = do
         self._has_storage = has_storage
+        self._is_lost = is_lost
         self._asked: dict[int, _Asked] = {}
 
     async def page(self, wanted: Filter, after: Position | None, limit: int) -> Page:
         """Up to `limit` publications that match, of all topics, from nearest storages, else from caches."""
+        found, last = await self._stored(wanted, after, limit)
+        if not self._node.cache.slots:
+            return _page(found, last, limit)
+        missing = {topic for topic in last.missing if self._has_storage(topic) or await self._is_lost(topic)}
+        nowhere = {topic for topic in last.missing if topic not in missing}
+        if nowhere or wanted.topics is None:
+            cached, _ = await self._found(lambda: self._node.request_cached(PAST, wanted, after=after))
+            cached = [one for one in cached if one.topic in nowhere or not self._has_storage(one.topic)]
+            nowhere.update(one.topic for one in cached)
+            found += cached
+        page = _page(found, last, limit)
+        return page._replace(missing=tuple(sorted(missing)), cached=tuple(sorted(nowhere)))
+
+    async def _stored(
+        self, wanted: Filter, after: Position | None, limit: int
+    ) -> tuple[list[Publication], Answer]:
+        """What storages have; those that do not answer are asked again for a while."""
         until = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             found, last = await self._found(lambda: self._node.request(PAST, wanted, after=after, limit=limit))
-            lost = [topic for topic in last.missing if self._has_storage(topic)]
-            if not lost or asyncio.get_running_loop().time() > until:
-                break
+            is_lost = any(self._has_storage(topic) for topic in last.missing)
+            if not is_lost or asyncio.get_running_loop().time() > until:
+                return found, last
             await asyncio.sleep(PAUSE_S)
-        missing = last.missing
-        nowhere = {topic for topic in missing if topic not in lost}
-        if self._node.cache.slots and (nowhere or wanted.topics is None):
-            cached, _ = await self._found(lambda: self._node.request_cached(PAST, wanted, after=after))
-            cached = [one for one in cached if one.topic in nowhere or not self._has_storage(one.topic)]
-            page = _page(found + cached, bool(last.more), limit, tuple(lost))
-            nowhere.update(one.topic for one in cached)
-            return page._replace(cached=tuple(sorted(nowhere)))
-        return _page(found, bool(last.more), limit, missing)
 
     async def page_of(self, way: Path, topic: str, after: Position | None, limit: int) -> Page:
         """The same of one topic, from one storage."""
         found, last = await self._found(
             lambda: self._node.request_from(way, PAST, topic, after=after, limit=limit)
         )
-        return _page(found, bool(last.more), limit, last.missing)
+        return _page(found, last, limit)
 
     def answered(self, answer: Answer) -> None:
         """Something has come."""
@@ -105,9 +118,9 @@ class Past:
         return asked.publications, last
 
 
-def _page(found: Sequence[Publication], more: bool, limit: int, missing: tuple[str, ...]) -> Page:
+def _page(found: Sequence[Publication], last: Answer, limit: int) -> Page:
     """The first of what was found; whoever knows of more has sent as many as the page takes."""
     found = sorted(found, key=attrgetter("position"))
-    goes_on = more or len(found) > limit
+    goes_on = bool(last.more) or len(found) > limit
     found = found[:limit]
-    return Page(found, found[-1].position if goes_on and found else None, missing)
+    return Page(found, found[-1].position if goes_on and found else None, last.missing)

@@ -21,10 +21,11 @@ from newsstand.broker.topic_messages import Listener, Published, checked_body, w
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import MOST, Outbox
 from newsstand.broker.topic_past import Page, Past
+from newsstand.broker.topic_storages import Advertised
 from newsstand.errors import BadMessage
 from newsstand.model import is_topic
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Message, Name, Position, Publication, PublicationId, Stored
+from newsstand.overlay.messages import Advertise, Message, Name, Position, Publication, PublicationId, Stored
 from newsstand.overlay.node import beyond
 from newsstand.overlay.open_requests import Answer
 from newsstand.overlay.opportunistic import CACHE_BYTES, CachingBroker
@@ -65,6 +66,7 @@ class Topics:
         self._metrics = metrics
         self._now_ms = now_ms
         self._asked = asked
+        self._advertised = Advertised(elsewhere)
         self._outs: deque[Out] = deque()
         self._doing = False
         self._ledger = Ledger(folder / "topics.sqlite")
@@ -83,7 +85,7 @@ class Topics:
         }
         """Topics that have storages, and when one was known last."""
         self.links = Links(name, key, tls, up=self._linked, down=self._unlinked, received=self._received)
-        self._past = Past(self._node, self._do, self.has_storage)
+        self._past = Past(self._node, self._do, self.has_storage, self._advertised.is_lost)
         self._keeping = Keeping(
             self._node,
             self._storage,
@@ -300,6 +302,8 @@ class Topics:
         self._metrics.received(len(messages))
         for message in messages:
             try:
+                if isinstance(message, Advertise):
+                    self._advertised.hear(message.topics)
                 self._do(self._node.receive(neighbour, message))
             except BadMessage as error:
                 logger.warning("a message of %s was dropped: %s", neighbour, error)

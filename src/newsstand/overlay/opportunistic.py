@@ -90,7 +90,7 @@ class CachingBroker(ReplicatingBroker):
     def subscribe(self, client: Client, wanted: Filter) -> list[Out]:
         """A client wants what matches from now on; what is cached and new to it is regenerated."""
         if client is not STORAGE and self._has_priority:
-            known = self.subscriptions.of_client(client)
+            known = [other for other in self.subscriptions.of_client(client) if _share_topics(other, wanted)]
             found = [one for one in self.cache.matching(wanted) if not _matches_any(known, one)]
             self.cache.regenerate(found)
             self.cached["regenerated"] += len(found)
@@ -204,7 +204,9 @@ class CachingBroker(ReplicatingBroker):
 
     def _onward(self, message: Publish, sender: Name | None) -> list[Name]:
         everywhere = self.cache.slots and self.policy.caching is CachingPolicy.ALL and not message.late
-        return self._others(sender) if everywhere else super()._onward(message, sender)
+        if everywhere and not self._is_stored(message.publication):
+            return self._others(sender)
+        return super()._onward(message, sender)
 
     def _copy(self, found: Iterable[Publication]) -> None:
         """Keep what came for a client and is not here, the newest at the top."""
@@ -214,7 +216,10 @@ class CachingBroker(ReplicatingBroker):
 
     def _put(self, publication: Publication) -> bool:
         """Cache a publication, unless a storage has it: then nobody will ask for it here."""
-        return self.advertisements.nearest(publication.topic) is None and self.cache.put(publication)
+        return not self._is_stored(publication) and self.cache.put(publication)
+
+    def _is_stored(self, publication: Publication) -> bool:
+        return self.advertisements.nearest(publication.topic) is not None
 
     def _left(self, client: Client, filters: Sequence[Filter]) -> None:
         """A client has stopped wanting what matches any of these."""
@@ -236,3 +241,8 @@ class CachingBroker(ReplicatingBroker):
 
 def _matches_any(filters: Iterable[Filter], publication: Publication) -> bool:
     return any(wanted.matches(publication) for wanted in filters)
+
+
+def _share_topics(one: Filter, other: Filter) -> bool:
+    """Whether filters may match messages of the same topic, as far as they name topics: told quickly."""
+    return one.topics is None or other.topics is None or not one.topics.isdisjoint(other.topics)
