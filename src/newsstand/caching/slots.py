@@ -29,6 +29,9 @@ class SlotCache(Generic[Key, Item]):
         self.slots = slots
         # From bottom to top: both ends of an ordered dictionary are reached in constant time.
         self._items: OrderedDict[Key, Item] = OrderedDict()
+        # Higher for what stands above: so several are put in order without a walk through all slots.
+        self._heights: dict[Key, int] = {}
+        self._highest = self._lowest = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -59,29 +62,28 @@ class SlotCache(Generic[Key, Item]):
         if not self.slots:
             return key, item
         self._items[key] = item
-        self._items.move_to_end(key)
+        self._to_top(key)
         return self.take_bottom() if len(self._items) > self.slots else None
 
     def regenerate(self, *keys: Key) -> None:
         """Move items to the top; several keep their order among each other."""
-        for key in reversed(self._from_top(keys)):
-            self._items.move_to_end(key)
+        for key in sorted(keys, key=self._heights.__getitem__):
+            self._to_top(key)
 
     def degrade(self, *keys: Key) -> None:
         """Move items to the bottom; several keep their order among each other."""
-        for key in self._from_top(keys):
+        for key in sorted(keys, key=self._heights.__getitem__, reverse=True):
             self._items.move_to_end(key, last=False)
+            self._lowest -= 1
+            self._heights[key] = self._lowest
 
     def take_bottom(self) -> tuple[Key, Item]:
         """Remove the bottom item."""
-        return self._items.popitem(last=False)
+        key, item = self._items.popitem(last=False)
+        del self._heights[key]
+        return key, item
 
-    def _from_top(self, keys: tuple[Key, ...]) -> list[Key]:
-        """These keys in the order of their slots. All must be there; one needs no walk."""
-        for key in keys:
-            if key not in self._items:
-                raise KeyError(key)
-        if len(keys) <= 1:
-            return list(keys)
-        chosen = set(keys)
-        return [key for key in self if key in chosen]
+    def _to_top(self, key: Key) -> None:
+        self._items.move_to_end(key)
+        self._highest += 1
+        self._heights[key] = self._highest
