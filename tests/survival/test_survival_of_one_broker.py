@@ -111,3 +111,9 @@ def test_several_brokers_are_beyond_the_exact_model_and_unknown_methods_are_name
         METHODS["exact"](centre())
     with pytest.raises(BadOption, match="--method guess: there is no such method; there are exact, reduced"):
         solve(centre(), "guess")
+
+
+@pytest.mark.parametrize(("method", "slots"), [("exact", 301), ("reduced", 2501)])
+def test_caches_too_large_to_be_solved_are_refused(method: str, slots: int) -> None:
+    with pytest.raises(BadOption, match=f"--slots {slots}: --method {method} solves at most {slots - 1} slots"):
+        solve(centre(brokers=1, slots=slots), method)

@@ -10,17 +10,17 @@ from newsstand.survival.setting import Setting
 Floats = npt.NDArray[np.float64]
 
 
-def alive_counts(setting: Setting) -> Floats:
+def alive_counts(setting: Setting, copy_rate: float = 0.0) -> Floats:
     """psi_0 … psi_k: the stationary distribution of the number of alive messages in a cache.
 
     psi_i is proportional to the product over j < i of ((k - j) lambda_c + lambda_n), over i! mu_d^i. Without
-    degradation (`nop`) the number only grows, and ends at k.
+    degradation (`nop`) the number only grows, and ends at k. Copies from other caches come on top of lambda_n.
     """
     slots = setting.slots
     if setting.degradation_rate == 0.0:
         return np.asarray(np.eye(slots + 1)[slots])
     count = np.arange(slots)
-    births = np.log((slots - count) * setting.client_rate + setting.caching_rate)
+    births = np.log((slots - count) * setting.client_rate + setting.caching_rate + copy_rate)
     deaths = np.log((count + 1.0) * setting.degradation_rate)
     weights = np.concatenate([[0.0], np.cumsum(births - deaths)])
     chances = np.exp(weights - weights.max())

@@ -17,8 +17,8 @@ ROUNDING = 1e-9
 def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[int, Lifetime]:
     """The smallest cache with at least the wished mean survival time; the setting's own slots do not matter.
 
-    The mean grows with the slots, nearly in proportion. The bounds of Eq. 1 say where to look; where a model leaves
-    them, the search goes on beyond.
+    The mean grows with the slots, nearly in proportion. The bounds of Eq. 1 say where to look; where a model
+    leaves them, the search goes on beyond.
     """
     if not (math.isfinite(target_mst) and target_mst > 0):
         raise BadOption(f"--target {target_mst:g}: must be a number above 0")

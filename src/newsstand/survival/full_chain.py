@@ -6,23 +6,29 @@ import numpy as np
 from scipy import sparse
 
 from newsstand.survival.alive import alive_counts
+from newsstand.survival.cache_states import GONE, CacheStates
 from newsstand.survival.chain import Floats, SparseChain
 from newsstand.survival.setting import Setting
 
 
 def full_chain(setting: Setting) -> SparseChain:
-    """Eq. 2, corrected: state (i, j), i of k messages alive and m in slot j; m is alive if j <= i.
+    """Eq. 2, corrected; all states without m are one, the absorbing state."""
+    return full_states(setting).chain(setting.caching_rate, setting.cached)
+
+
+def full_states(setting: Setting, copy_rate: float = 0.0) -> CacheStates:
+    """State (i, j): i of k messages alive and m in slot j; m is alive if j <= i.
 
     The rates of degradations of others, t(7), hold from i = 1 and j = 1 on, so that all degradations together
-    happen at rate i mu_d. All states without m are one, the absorbing state.
+    happen at rate i mu_d. A push, t(1), is by a new message, which has clients.
     """
     k = setting.slots
-    regenerate, degrade, cache = setting.regeneration_rate, setting.degradation_rate, setting.caching_rate
+    regenerate, degrade = setting.regeneration_rate, setting.degradation_rate
     alive, slot = (grid.ravel() for grid in np.meshgrid(np.arange(k + 1), np.arange(1, k + 1), indexing="ij"))
     more = np.minimum(alive + 1, k)
     below, dead = slot < k, alive < slot
     moves = [
-        (more, slot + 1, below * (np.minimum(k - alive, k - slot) * regenerate + cache)),  # t(1), t(5)
+        (more, slot + 1, below * np.minimum(k - alive, k - slot) * regenerate),  # t(5)
         (alive, slot + 1, below * np.maximum(0, alive - slot) * regenerate),  # t(4)
         (alive, np.ones_like(slot), ~dead * regenerate),  # t(2)
         (more, np.ones_like(slot), dead * regenerate),  # t(3)
@@ -39,15 +45,20 @@ def full_chain(setting: Setting) -> SparseChain:
         columns.append((alive_then * k + slot_then - 1)[happens])
         rates.append(np.asarray(rate, dtype=np.float64)[happens])
     where = (np.concatenate(rows), np.concatenate(columns))
-    transitions = sparse.coo_array((np.concatenate(rates), where), shape=(alive.size, alive.size))
-    return SparseChain(_entry(setting), transitions, np.where(below, 0.0, cache))
+    return CacheStates(
+        slot,
+        ~dead,
+        sparse.csr_array((np.concatenate(rates), where), shape=(alive.size, alive.size)),
+        np.where(below, more * k + slot, GONE),
+        _entry(setting, copy_rate),
+    )
 
 
-def _entry(setting: Setting) -> Floats:
+def _entry(setting: Setting, copy_rate: float) -> Floats:
     """m enters slot 1 alive and meets the other messages as they are: min(N + 1, k) are alive, N ~ psi."""
     k = setting.slots
-    counts = alive_counts(setting)
+    counts = alive_counts(setting, copy_rate)
     entry = np.zeros((k + 1, k))
     entry[1:, 0] = counts[:k]
     entry[k, 0] += counts[k]
-    return np.asarray(setting.cached * entry.ravel())
+    return np.asarray(entry.ravel())

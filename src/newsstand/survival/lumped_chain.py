@@ -18,6 +18,7 @@ from newsstand.survival.chain import Chain, Floats, SparseChain
 from newsstand.survival.exchangeable import Exchangeable
 from newsstand.survival.krylov import bicgstab
 from newsstand.survival.multisets import (
+    MOST_LABELS,
     Labels,
     Pointers,
     all_rows,
@@ -35,15 +36,22 @@ MOST = 6_000_000
 """So many states are solved at all: some 500 bytes each, and minutes."""
 
 
+def refuse_too_many(brokers: int, slots: int, states: int) -> None:
+    """Say at once that a chain of so many local states a broker cannot be solved."""
+    size = how_many(brokers, states)
+    if size > MOST or states > MOST_LABELS:
+        raise BadOption(f"--brokers {brokers}, --slots {slots}: make {size:,} states, more than {MOST:,}")
+
+
 def lumped(system: Exchangeable) -> Chain:
     """The chain of an exchangeable system in the form that suits its size."""
-    size = how_many(system.brokers, system.entry.size)
-    if size > MOST:
-        raise BadOption(
-            f"--brokers {system.brokers}, --slots {system.slots}: make {size:,} states, more than {MOST:,}"
-        )
-    chain = LumpedChain(system)
-    return chain.written_out() if size <= FEW else chain
+    refuse_too_many(system.brokers, system.slots, system.entry.size)
+    return suited(LumpedChain(system))
+
+
+def suited(chain: LumpedChain) -> Chain:
+    """The same chain, written out if it is small."""
+    return chain.written_out() if chain.entry.size < FEW else chain
 
 
 class LumpedChain:
@@ -82,6 +90,11 @@ class LumpedChain:
                 f"--slots {self.system.slots}: {self.entry.size:,} states were too many for an exact solution "
                 "at rates so different; fewer --slots or --brokers may do"
             ) from None
+
+    @property
+    def copying(self) -> Floats:
+        """The rate at which copies are made in each transient state, into all members that lack one together."""
+        return np.asarray((np.count_nonzero(self.rows == 0, axis=1) * self._moves.copies)[1:])
 
     def written_out(self) -> SparseChain:
         """The same chain with a matrix, for few states."""

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from settings_of_survival import centre
+
+from newsstand.errors import BadOption
+from newsstand.survival.dimension import smallest_slots
+from newsstand.survival.methods import solve
+
+
+@pytest.mark.parametrize("target", [0.1, 1.0, 7.0, 7.1, 30.0])
+@pytest.mark.parametrize("method", ["exact", "reduced"])
+def test_one_broker_needs_a_slot_for_every_message_that_is_to_live(target: float, method: str) -> None:
+    slots, lifetime = smallest_slots(centre(brokers=1, publish_rate=2.0), target, method)
+    assert slots == -(-2 * target // 1)
+    assert lifetime.mst == pytest.approx(slots / 2)
+
+
+@pytest.mark.parametrize("target", [1.0, 12.5, 12.6, 20.0])
+@pytest.mark.parametrize("policy", ["sel-sub-prt", "all-fld-nop"])
+def test_one_slot_fewer_would_not_do(target: float, policy: str) -> None:
+    setting = centre(policy=policy)
+    slots, lifetime = smallest_slots(setting, target, "reduced")
+    assert lifetime.mst >= target * (1 - 1e-9)
+    assert slots == 1 or solve(replace(setting, slots=slots - 1), "reduced").mst < target
+
+
+def test_the_search_goes_on_where_the_model_is_below_its_lower_bound() -> None:
+    setting = centre(brokers=4, client_rate=26.5, intensity=19.9)
+    slots, lifetime = smallest_slots(setting, 5.0, "reduced")
+    assert slots > 5
+    assert lifetime.mst >= 5.0
+
+
+def test_a_target_beyond_what_can_be_solved_is_refused() -> None:
+    with pytest.raises(BadOption, match=r"--target 1e\+06: needs caches too large to be solved"):
+        smallest_slots(centre(), 1e6, "reduced")
+    with pytest.raises(BadOption, match=r"--target 0: must be a number above 0"):
+        smallest_slots(centre(), 0.0, "reduced")
