@@ -412,15 +412,14 @@ def test_open_gatherings_are_bounded_in_number_and_bytes() -> None:
 
 def test_what_several_neighbours_have_counts_once() -> None:
     storms = [Publication("b", number, "storms", {}, b"x" * 1000) for number in range(3)]
-    gathering = Gathering(("a", 1), None, "ann", 3 * weight(storms[0]), {})
+    size = weight(storms[0])
+    gathering = Gathering(("a", 1), None, "ann", 4 * size, {})
     for _ in range(2):
         gathering.add(storms)
-    assert gathering.bytes == gathering.limit
-    assert gathering.publications == storms
-    newer = Publication("b", 3, "storms", {}, b"y" * 1000)
-    gathering.add([newer])
-    assert gathering.publications == [*storms[1:], newer]
-    assert gathering.bytes == gathering.limit
+        assert (gathering.bytes, gathering.publications) == (3 * size, storms)
+    newer = [Publication("b", number, "storms", {}, b"y" * 1000) for number in (3, 4)]
+    gathering.add(newer)
+    assert (gathering.bytes, gathering.publications) == (4 * size, [*storms[1:], *newer])
 
 
 LINK_DEEDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)))
