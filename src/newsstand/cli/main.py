@@ -23,6 +23,7 @@ from newsstand.cli import (
     replay,
     reproduce,
     simulate,
+    survive,
     up,
     workload,
 )
@@ -41,6 +42,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.command("simulate")(simulate.simulate)
 app.command("replay")(replay.replay)
 app.command("plan")(plan.plan)
+app.command("survive")(survive.survive)
 app.command("policies")(simulate.policies)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)

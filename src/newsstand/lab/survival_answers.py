@@ -1,0 +1,162 @@
+"""What a model or a simulation says of one setting: how long messages survive, or how many slots that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from newsstand.errors import BadOption
+from newsstand.lab.intervals import Interval
+from newsstand.lab.survival import (
+    QUANTILES,
+    MessageClass,
+    Replication,
+    Simulation,
+    Survival,
+    simulated,
+    simulated_on_spark,
+)
+from newsstand.spark import stoppable
+from newsstand.survival.dimension import smallest_slots
+from newsstand.survival.methods import METHODS, solve
+from newsstand.survival.setting import Setting
+
+SIMULATE = "simulate"
+MOST_CACHED = 2_000_000
+"""Messages in all caches together that are simulated: some gigabytes, and minutes before any is watched."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A setting, and how it is to be answered."""
+
+    setting: Setting
+    method: str
+    target_mst: float | None = None
+    """If given, the smallest cache is looked for that reaches it, whatever the slots of the setting."""
+    observations: int = 50_000
+    replications: int = 10
+    seed: int = 1
+    classes: tuple[MessageClass, ...] = ()
+
+    def simulation(self, slots: int | None = None) -> Simulation:
+        """What is simulated for it."""
+        setting = self.setting if slots is None else replace(self.setting, slots=slots)
+        if setting.brokers * setting.slots > MOST_CACHED:
+            raise BadOption(
+                f"--slots {setting.slots}: with {setting.brokers} brokers more than the {MOST_CACHED:,} messages "
+                "that are simulated"
+            )
+        return Simulation(setting, self.observations, self.replications, self.seed, self.classes)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question; a model's numbers have no intervals."""
+
+    question: Question
+    setting: Setting
+    """With the slots that were found, if these were asked for."""
+    mst: Interval
+    sd: Interval
+    p_loss: Interval
+    quantiles: Mapping[float, Interval]
+    class_mst: tuple[Interval, ...] = ()
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.question.method == SIMULATE
+
+
+def method_names() -> tuple[str, ...]:
+    """Every method there is."""
+    return *METHODS, SIMULATE
+
+
+Follow = Callable[[Iterable[Replication]], Iterable[Replication]]
+
+
+def answered(question: Question, follow: Follow = iter) -> Answer:
+    """Answer here, simulations on all cores; `follow` sees their replications come."""
+    if question.method == SIMULATE:
+        return _by_simulation(question, lambda simulation: simulated(simulation, follow))
+    return by_model(question)
+
+
+def answered_on_spark(spark: SparkSession, questions: Sequence[Question]) -> list[Answer]:
+    """Answer all: a Spark task for each model that is solved and for each replication of a simulation."""
+    found: dict[int, Answer] = {}
+    models = [(place, one) for place, one in enumerate(questions) if one.method != SIMULATE]
+    if models:
+        listed = spark.sparkContext.parallelize(models, len(models))
+        found |= stoppable(spark, lambda: listed.mapValues(by_model).collect())
+    asked = [place for place, one in enumerate(questions) if place not in found and one.target_mst is None]
+    done = simulated_on_spark(spark, [questions[place].simulation() for place in asked])
+    found |= {place: _simulated(questions[place], one) for place, one in zip(asked, done, strict=True)}
+    for place, question in enumerate(questions):
+        if place not in found:
+            found[place] = _by_simulation(question, lambda one: simulated_on_spark(spark, [one])[0])
+    return [found[place] for place in range(len(questions))]
+
+
+def by_model(question: Question) -> Answer:
+    """Solve a model."""
+    setting = question.setting
+    if question.target_mst is None:
+        lifetime = solve(setting, question.method)
+    else:
+        slots, lifetime = smallest_slots(setting, question.target_mst, question.method)
+        setting = replace(setting, slots=slots)
+    return Answer(
+        question,
+        setting,
+        Interval(lifetime.mst),
+        Interval(lifetime.sd),
+        Interval(lifetime.p_loss),
+        {level: Interval(lifetime.quantile(level)) for level in QUANTILES},
+    )
+
+
+def _by_simulation(question: Question, run: Callable[[Simulation], Survival]) -> Answer:
+    if question.target_mst is None:
+        return _simulated(question, run(question.simulation()))
+    slots, survival = _fewest(question, question.target_mst, run)
+    return _simulated(question, survival, slots)
+
+
+def _fewest(question: Question, target: float, run: Callable[[Simulation], Survival]) -> tuple[int, Survival]:
+    """By bisection between the bounds of Eq. 1, which every simulation keeps; all with the same random numbers."""
+    needed = target * question.setting.publish_rate
+    # A number that should be whole may come out a little above it.
+    most = max(1, math.ceil(needed * (1 - 1e-12)))
+    least = max(1, math.ceil(needed / question.setting.brokers * (1 - 1e-12)))
+    if question.setting.brokers * most > MOST_CACHED:
+        raise BadOption(
+            f"--target-mst {target:g}: may take {most:,} slots, more than can be simulated "
+            f"({MOST_CACHED:,} messages in all brokers)"
+        )
+    best = run(question.simulation(most)) if most == least else None
+    while least < most:
+        middle = (least + most) // 2
+        found = run(question.simulation(middle))
+        if found.mst.mean >= target * (1 - 1e-9):
+            most, best = middle, found
+        else:
+            least = middle + 1
+    return most, best or run(question.simulation(most))
+
+
+def _simulated(question: Question, survival: Survival, slots: int | None = None) -> Answer:
+    setting = question.setting if slots is None else replace(question.setting, slots=slots)
+    return Answer(
+        question,
+        setting,
+        survival.mst,
+        survival.sd,
+        survival.p_loss,
+        survival.quantiles,
+        survival.class_mst if question.classes else (),
+    )

@@ -1,0 +1,245 @@
+"""`newsstand survive` from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from newsstand.cli.main import run
+from newsstand.cli.number_ranges import numbers, whole_numbers
+from newsstand.lab.survival import Simulation, simulated
+from newsstand.survival.setting import Setting
+
+FEW = ("--method", "simulate", "--observations", "2000", "--replications", "4")
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    def tell(*words: str) -> Any:
+        assert run(["survive", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+
+    return tell
+
+
+# One answer
+
+
+def test_the_answer_has_the_names_agreed(told) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--slots", "5", "--intensity", "0.5")
+    assert set(answer) == {
+        *("brokers", "slots", "publish_rate", "client_rate", "intensity", "policy", "method"),
+        *("mst", "sd", "p_loss", "quantiles", "bounds"),
+    }
+    assert answer["method"] == "exact"
+    assert answer["policy"] == "sel-sub-prt"
+    assert answer["mst"] == pytest.approx(5)
+    assert answer["sd"] == pytest.approx(11.33, abs=0.005)
+    assert answer["p_loss"] == pytest.approx(0.60653, abs=1e-5)
+    assert [*answer["quantiles"]] == ["0.05", "0.25", "0.5", "0.75", "0.95"]
+    assert sorted(answer["quantiles"].values()) == [*answer["quantiles"].values()]
+    assert answer["bounds"] == [5, 5]
+
+
+def test_a_simulation_is_that_of_the_lab_and_tells_its_intervals(told) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--brokers", "3", "--slots", "4", "--seed", "7", *FEW)
+    survival = simulated(Simulation(Setting(3, 4, 1, 0.1, 2), 2000, 4, 7))
+    assert answer["mst"] == survival.mst.mean
+    assert answer["half_widths"]["mst"] == survival.mst.half
+    assert answer["half_widths"]["quantiles"]["0.5"] == survival.quantiles[0.5].half
+    assert (answer["observations"], answer["replications"], answer["seed"]) == (2000, 4, 7)
+    assert answer["bounds"] == [4, 12]
+
+
+def test_one_replication_has_no_interval(told) -> None:  # type: ignore[no-untyped-def]
+    assert told("--slots", "4", *FEW, "--replications", "1")["half_widths"]["mst"] is None
+
+
+def test_classes_are_told_apart(told) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--brokers", "2", "--slots", "5", *FEW, "--class", "0.25,0.1,1", "--class", "0.75,0.5,5")
+    rare, frequent = answer["classes"]
+    assert (rare["share"], rare["client_rate"], rare["intensity"]) == (0.25, 0.1, 1)
+    assert rare["mst"] < frequent["mst"]
+    assert 0.25 * rare["mst"] + 0.75 * frequent["mst"] == pytest.approx(answer["mst"])
+    assert "intensity" not in answer
+
+
+# Ranges
+
+
+def test_every_combination_is_answered_in_order(told) -> None:  # type: ignore[no-untyped-def]
+    answers = told("--slots", "5:15:5", "--intensity", "0.5,2", "--method", "reduced,exact")
+    found = [(one["slots"], one["intensity"], one["method"]) for one in answers]
+    assert found == [(k, rho, method) for k in (5, 10, 15) for rho in (0.5, 2) for method in ("reduced", "exact")]
+    assert [one["mst"] for one in answers] == pytest.approx([one["slots"] for one in answers])
+
+
+def test_a_range_of_one_number_is_a_list_too(told) -> None:  # type: ignore[no-untyped-def]
+    assert len(told("--slots", "5:5:1")) == 1
+
+
+def test_policies_are_written_in_any_way(told) -> None:  # type: ignore[no-untyped-def]
+    ways = (
+        ["sel-sub-prt", "sel-sub-nop"],
+        ["sel-sub-prt,sel-sub-nop"],
+        ["sel-sub-prt", "--policy", "sel-sub-nop"],
+    )
+    first, *others = (told("--slots", "5", "--policy", *way) for way in ways)
+    assert [one["policy"] for one in first] == ["sel-sub-prt", "sel-sub-nop"]
+    assert others == [first, first]
+
+
+def test_steps_end_where_they_are_said_to() -> None:
+    assert numbers("--intensity", "0.1:0.3:0.1") == (0.1, 0.2, 0.3)
+    assert numbers("--intensity", "0.1:0.35:0.1") == (0.1, 0.2, 0.3)
+    assert whole_numbers("--slots", "5:30:10") == (5, 15, 25)
+    assert whole_numbers("--slots", "7,5,7") == (7, 5)
+
+
+# The smallest cache
+
+
+@pytest.mark.parametrize("method", ["exact", "reduced", "simulate"])
+def test_one_broker_needs_as_many_slots_as_are_published_in_that_time(told, method: str) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--target-mst", "6.5", "--publish-rate", "2", "--method", method, "--observations", "2000")
+    assert answer["slots"] == 13
+    assert answer["target_mst"] == 6.5
+    assert answer["mst"] == pytest.approx(6.5)
+
+
+def test_one_slot_less_would_be_too_few(told) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--brokers", "3", "--target-mst", "12", *FEW)
+    slots = answer["slots"]
+    assert answer["mst"] >= 12
+    assert told("--brokers", "3", "--slots", str(slots), *FEW)["mst"] == answer["mst"]
+    assert told("--brokers", "3", "--slots", str(slots - 1), *FEW)["mst"] < 12
+
+
+# For people
+
+
+def test_a_table_tells_what_is_common_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["survive", "--slots", "5,10", "--method", "exact,reduced"]) == 0
+    first, head, *rows, last = capsys.readouterr().out.splitlines()
+    assert first == "brokers 1, publish rate 1, client rate 0.1, intensity 2, sel-sub-prt"
+    assert head.split() == ["slots", "method", "mean", "lost", "deviation", "5%", "25%", "50%", "75%", "95%"]
+    assert rows[0].split()[:4] == ["5", "exact", "5", "13.53%"]
+    assert len(rows) == 4
+    assert last == "deviation and quantiles are those of messages that were cached at all"
+
+
+def test_slots_found_by_simulation_are_said_to_be_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["survive", "--brokers", "2", "--target-mst", "5", *FEW]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("the slots found are an estimate")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--slots", "5:15:5"],
+        ["--slots", "5:15:5", "--brokers", "1,2", *FEW],
+        ["--brokers", "1,2", "--policy", "sel-sub-prt,all-fld-nop", "--target-mst", "5", *FEW],
+        ["--slots", "3,5", *FEW, "--class", "0.5,0.1,1", "--class", "0.5,0.5,5"],
+    ],
+)
+def test_the_same_question_gives_the_same_figure(words: list[str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first.svg", tmp_path / "second.svg"
+    for file in (first, second):
+        assert run(["survive", *words, "--figure", str(file)]) == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_figure_is_drawn_over_the_range_that_was_given_first(tmp_path: Path) -> None:
+    for words, axis in (
+        (["--slots", "3,5", "--intensity", "1,2"], "slots k"),
+        (["--intensity", "1,2", "--slots", "3,5"], "clients per message and broker"),
+    ):
+        assert run(["survive", *words, "--figure", str(tmp_path / "figure.svg")]) == 0
+        assert axis in (tmp_path / "figure.svg").read_text()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("", "--slots: how many messages does a cache hold? Or give --target-mst"),
+        ("--slots 5:3:1", "--slots 5:3:1: ends before it begins"),
+        ("--slots 5:30:0", "--slots 5:30:0: the step must be above 0"),
+        ("--slots 5:30", "--slots 5:30: a range is written 5:30:5"),
+        ("--slots 5,6:9:1", "--slots 5,6:9:1: a range is written 5:30:5"),
+        ("--slots x", "--slots x: not a whole number"),
+        ("--slots=", "--slots : not a whole number"),
+        ("--slots 2.5", "--slots 2.5: not a whole number"),
+        ("--slots -5", "--slots -5: must be at least 1"),
+        ("--slots 0", "--slots 0: must be at least 1"),
+        ("--slots 1:100000:1", "--slots 1:100000:1: more than 10,000 numbers"),
+        ("--slots 1:6000:1 --brokers 1,2", "--slots: all options together ask for more than 10,000"),
+        ("--slots 5 --brokers 0", "--brokers 0: must be at least 1"),
+        ("--slots 5 --publish-rate nan", "--publish-rate nan: not a number"),
+        ("--slots 5 --client-rate -1", "--client-rate -1: must be a number above 0"),
+        ("--slots 5 --intensity 0:inf:1", "--intensity 0:inf:1: not a number"),
+        ("--slots 5 --policy lru", "--policy lru: must be sel or all"),
+        ("--slots 5 --method best", "--method best: there is no such method; there are exact, reduced"),
+        ("--slots 5 --target-mst 60", "--target-mst: finds the slots, so do not give --slots"),
+        ("--target-mst nan", "--target-mst nan: must be a number above 0"),
+        ("--target-mst 0", "--target-mst 0: must be a number above 0"),
+        ("--target-mst 1e12 --method simulate", "--target-mst 1e+12: may take"),
+        ("--slots 5 --class 1,1,1", "--class: messages of several classes are for --method simulate alone"),
+        ("--slots 5 --method simulate --class 1,1", "--class 1,1: three numbers are wanted: SHARE,RATE,RHO"),
+        ("--slots 5 --method simulate --class 1,0,1", "--class 1,0,1: all three must be above 0"),
+        ("--slots 5 --method simulate --class 1,1,nan", "--class 1,1,nan: all three must be above 0"),
+        ("--slots 5 --method simulate --class 0.5,1,1", "--class: the shares of all classes must add up to 1"),
+        ("--slots 5 --method simulate --class 1,1,1 --intensity 2", "--intensity: every --class has its own"),
+        ("--slots 5 --method simulate --observations 3", "--observations 3: must be one a replication"),
+        ("--slots 5 --method simulate --replications 0", "--replications 0: must be at least 1"),
+        ("--slots 5 --method simulate --seed -1", "--seed -1: must not be negative"),
+        ("--slots 99999999 --method simulate", "--slots 99999999: with 1 brokers more than"),
+        ("--slots 5 --figure a.svg", "--figure a.svg: nothing to draw it over"),
+        ("--slots 5,6 --figure a.txt", "--figure a.txt: the name must end in .svg, .png or .pdf"),
+        (
+            "--slots 5,6 --brokers 1,2 --intensity 1,2 --figure a.svg",
+            "--figure a.svg: at most two options may have a range",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["survive", *words.split(), "--json"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"newsstand: {line}")
+    assert told.err.count("\n") == 1
+
+
+# On Spark
+
+
+@pytest.mark.timeout(300)
+def test_spark_gives_the_same_answers(tmp_path: Path) -> None:
+    questions = (
+        ["--slots", "3,5", "--brokers", "1,2", *FEW],
+        ["--slots", "3,5", "--method", "exact"],
+        ["--brokers", "2", "--target-mst", "5", *FEW],
+    )
+    commands = [
+        ["survive", *words, *where, "--json"] for words in questions for where in ([], ["--master", "local[2]"])
+    ]
+    subprocess.run(
+        [sys.executable, Path(__file__).parent / "batch.py", tmp_path / "outcomes.json"],
+        input=json.dumps(commands),
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if not key.startswith("NEWSSTAND_")},
+        text=True,
+        check=True,
+    )
+    outcomes = json.loads((tmp_path / "outcomes.json").read_text())
+    assert [outcome["code"] for outcome in outcomes] == [0] * 6
+    for here, there in zip(outcomes[::2], outcomes[1::2], strict=True):
+        assert json.loads(here["out"]) == json.loads(there["out"])
