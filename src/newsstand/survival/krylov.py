@@ -12,7 +12,7 @@ from numba import njit
 Floats = npt.NDArray[np.float64]
 Linear = Callable[[Floats], Floats]
 
-MOST_STEPS = 5000
+MOST_STEPS = 1500
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})

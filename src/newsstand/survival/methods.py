@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from newsstand.errors import BadOption
+from newsstand.survival.balanced_network import balanced_network
 from newsstand.survival.broker_network import broker_network
 from newsstand.survival.full_chain import full_chain
 from newsstand.survival.lifetime import Lifetime
@@ -17,6 +19,7 @@ Method = Callable[[Setting], Lifetime]
 MOST_SLOTS_EXACT = 300
 MOST_SLOTS_REDUCED = 2500
 """Within these, one broker's chain is solved in less than a minute and 1 GB."""
+MOST_BROKERS_BALANCED = 40
 
 
 def solve(setting: Setting, method: str) -> Lifetime:
@@ -27,13 +30,27 @@ def solve(setting: Setting, method: str) -> Lifetime:
 
 
 def _exact(setting: Setting) -> Lifetime:
+    """One broker: the two-dimensional chain. Several: no model is exact, and this is the nearest."""
+    setting = _told_apart(setting)
     if setting.brokers > 1:
-        raise BadOption(f"--method exact: is for one broker, not for {setting.brokers}; use reduced")
+        return _balanced(setting)
     _refuse_beyond(MOST_SLOTS_EXACT, setting, "exact")
     return Lifetime(full_chain(setting), setting.loss)
 
 
+def _balanced(setting: Setting) -> Lifetime:
+    setting = _told_apart(setting)
+    if setting.brokers == 1:
+        return _exact(setting)
+    _refuse_beyond(MOST_SLOTS_EXACT, setting, "balanced")
+    if setting.brokers > MOST_BROKERS_BALANCED:
+        raise BadOption(f"--brokers {setting.brokers}: --method balanced takes at most {MOST_BROKERS_BALANCED}")
+    chain, _ = balanced_network(setting)
+    return Lifetime(chain, setting.loss)
+
+
 def _reduced(setting: Setting) -> Lifetime:
+    setting = _told_apart(setting)
     if setting.brokers > 1:
         refuse_too_many(setting.brokers, setting.slots, setting.slots + 1)
         return Lifetime(lumped(broker_network(setting)), setting.loss)
@@ -41,10 +58,17 @@ def _reduced(setting: Setting) -> Lifetime:
     return Lifetime(reduced_chain(setting), setting.loss)
 
 
+def _told_apart(setting: Setting) -> Setting:
+    """Where all brokers cache everything and clients move nothing, all caches are the same: one is enough."""
+    if setting.selective or setting.prioritized:
+        return setting
+    return replace(setting, brokers=1)
+
+
 def _refuse_beyond(most: int, setting: Setting, method: str) -> None:
     if setting.slots > most:
-        raise BadOption(f"--slots {setting.slots}: --method {method} solves at most {most} slots of one broker")
+        raise BadOption(f"--slots {setting.slots}: --method {method} solves at most {most} slots")
 
 
-METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced}
+METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced, "balanced": _balanced}
 """Further methods may be added under their names."""
