@@ -181,3 +181,10 @@ def test_projection_and_matrix_exponential_agree_on_a_middle_sized_chain(policy:
 def test_a_chain_too_large_to_be_solved_is_refused_before_it_is_built() -> None:
     with pytest.raises(BadOption, match=r"--brokers 12, --slots 40: make 206,379,406,870 states"):
         solve(centre(brokers=12, slots=40), "reduced")
+
+
+def test_rates_too_different_for_the_precision_are_reported() -> None:
+    chain = LumpedChain(broker_network(centre(brokers=4, slots=7, client_rate=1000.0, intensity=0.01)))
+    with pytest.raises(BadOption, match=r"--slots 7: 329 states were too many"):
+        _ = Lifetime(chain).mst
+    assert Lifetime(chain.written_out()).mst > 0
