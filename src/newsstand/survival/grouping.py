@@ -36,7 +36,7 @@ class Grouped:
 
 
 def groups_of(states: CacheStates, push_rate: float, most: int, *, apart: bool) -> Ints:
-    """For each state its group, 1 … at most `most`: neighbouring slots, if `apart` all with or all without clients.
+    """For each state its group, 1 … `most`: neighbouring slots, if `apart` all with clients or all without.
 
     The top slot is a group of its own. Of all neighbours those are put together, two by two, that add
     least to the spread of the time left within groups, weighted by how long m is there.
@@ -84,10 +84,12 @@ def grouped(states: CacheStates, push_rate: float, group: Ints) -> Grouped:
     pushes[:, 0] += share @ (states.pushed_to == GONE).astype(np.float64)
     pushes[0] = np.eye(count)[0]
     alive = share @ states.alive.astype(np.float64)
-    return Grouped(moves, pushes, np.minimum(alive, 1.0), np.bincount(group, states.entry, minlength=count))
+    return Grouped(
+        moves, pushes, np.minimum(alive, 1.0), np.bincount(group, states.entry, minlength=count).astype(np.float64)
+    )
 
 
 def _occupied(states: CacheStates, push_rate: float) -> Floats:
     """How long m is in each state, from being cached to being dropped."""
     generator = states.chain(push_rate).generator
-    return np.maximum(splu(sparse.csc_array(-generator.T)).solve(states.entry), 0.0)
+    return np.asarray(np.maximum(splu(sparse.csc_array(-generator.T)).solve(states.entry), 0.0))
