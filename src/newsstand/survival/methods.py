@@ -19,7 +19,7 @@ Method = Callable[[Setting], Lifetime]
 MOST_SLOTS_EXACT = 300
 MOST_SLOTS_REDUCED = 2500
 """Within these, one broker's chain is solved in less than a minute and 1 GB."""
-MOST_BROKERS_BALANCED = 40
+MOST_BROKERS_BALANCED = 20
 
 
 def solve(setting: Setting, method: str) -> Lifetime:
