@@ -173,3 +173,11 @@ def test_the_mean_is_within_five_per_cent_of_simulation_anywhere(
 ) -> None:
     setting = Setting(brokers, slots, publish_rate, 0.1, intensity, OpportunisticPolicy.parse(policy))
     assert error(setting) < 0.05
+
+
+@pytest.mark.parametrize("policy", OPPORTUNISTIC_POLICIES, ids=str)
+def test_caches_of_one_slot_are_no_special_case(policy: OpportunisticPolicy) -> None:
+    setting = Setting(3, 1, 1.0, 0.1, 0.7, policy)
+    mst = solve(setting, "balanced").mst
+    assert 1.0 - 1e-6 <= mst <= 3.0
+    assert mst == pytest.approx(1.0) or setting.selective

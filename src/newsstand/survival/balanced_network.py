@@ -33,6 +33,8 @@ from newsstand.survival.setting import Setting
 MOST_STATES = {PriorityPolicy.PRIORITY: 20_000, PriorityPolicy.NONE: 60_000}
 """Of all brokers together; more make the model little more exact, and slow. Without priority all slots count."""
 FEWEST_GROUPS = 4
+NONE = 1e-9
+"""Of the copies that were guessed at: so few are none, as where all caches are always the same."""
 OFTEN = 2.0
 """Clients at a broker, from which on a cached message nearly always has some."""
 
@@ -42,6 +44,8 @@ def balanced_network(setting: Setting, most_states: int | None = None) -> tuple[
     groups = most_groups(setting.brokers, most_states or MOST_STATES[setting.policy.priority])
     copy_rate = setting.client_rate * (setting.brokers - 1) * setting.slots / 8
     for apart, precision in ((2.0, 1e-2), (1.1, 1e-6)):  # the second time, groups are chosen where they are used
+        if copy_rate == 0.0:
+            break
         states = _states(setting, copy_rate)
         group = groups_of(states, setting.caching_rate + copy_rate, groups, apart=_apart(setting))
         copy_rate = _balance(setting, group, copy_rate, apart, precision)
@@ -74,6 +78,8 @@ def _balance(setting: Setting, group: Ints, start: float, apart: float, precisio
         low, high = high, high * apart
     while lacking(low) < 0.0:
         low, high = low / apart, low
+        if low < NONE * start:
+            return 0.0
     return float(brentq(lacking, low, high, rtol=precision, xtol=precision * start))
 
 

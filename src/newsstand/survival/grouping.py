@@ -54,11 +54,12 @@ def groups_of(states: CacheStates, push_rate: float, most: int, *, apart: bool) 
         joined = weight[:-1] + weight[1:]
         spread = np.divide(weight[:-1] * weight[1:], joined, out=np.zeros_like(joined), where=joined > 0.0)
         spread *= (mean[:-1] - mean[1:]) ** 2
-        spread[0] = np.inf
+        spread[:1] = np.inf
         spread[alive[:-1] != alive[1:]] = np.inf
-        first = int(np.argmin(spread)) if spread.size else 0
-        allowed = spread.size and np.isfinite(spread[first])
-        if not allowed or (len(members) <= most and joined[first] > NEGLIGIBLE * weight.sum()):
+        if not np.isfinite(spread).any():
+            break
+        first = int(np.argmin(spread))
+        if len(members) <= most and joined[first] > NEGLIGIBLE * weight.sum():
             break
         if joined[first] > 0.0:
             mean[first] = (weight[first] * mean[first] + weight[first + 1] * mean[first + 1]) / joined[first]
