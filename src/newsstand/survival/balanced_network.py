@@ -9,7 +9,7 @@ message in its life, times the rate of publications,
 
 which is solved for lambda_cp. One broker is described by the two-dimensional chain under all its pushes,
 lambda_n + lambda_cp, in which it is also known whether m has clients; its states are put together in groups, so
-few that the multisets of all brokers' groups can be listed. docs/explanation/balanced-copies.md derives it.
+few that the multisets of all brokers' groups can be listed. docs/explanations/balanced-copies.md derives it.
 """
 
 from __future__ import annotations
