@@ -365,9 +365,21 @@ def test_the_report_names_its_command() -> None:
     assert experiment_of(False, 500).observations == 500
 
 
-def test_a_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["reproduce", "survival2011", "--out", str(tmp_path / "out"), "--observations", "3"]) == 2
+def test_large_chains_are_left_out_where_asked(tmp_path: Path) -> None:
+    whole, part = (experiment_of(True, most_states=most) for most in (None, 286))
+    assert {(one.brokers, one.slots) for one in whole.grid.settings} == {
+        (n, k) for n in (2, 3, 4) for k in (5, 10)
+    }
+    assert {(one.brokers, one.slots) for one in part.grid.settings} == {(2, 5), (2, 10), (3, 5), (3, 10), (4, 5)}
+    rows = [paper_row(task) for task in part.tasks]
+    write(rows, part, command_of(True, most_states=286), tmp_path)
+    assert "--quick --most-states 286" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", ["--observations 3", "--most-states 20"])
+def test_a_mistake_is_one_line(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", "survival2011", "--out", str(tmp_path / "out"), *words.split()]) == 2
     told = capsys.readouterr().err
-    assert "--observations" in told
+    assert words.split(maxsplit=1)[0] in told
     assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()

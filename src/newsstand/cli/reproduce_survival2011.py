@@ -11,6 +11,7 @@ import typer
 from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.verdicts import tell
+from newsstand.errors import BadOption
 
 if TYPE_CHECKING:
     from newsstand.lab.survival2011 import Experiment
@@ -25,6 +26,15 @@ def survival2011(
         int | None,
         typer.Option(
             "--observations", min=100, metavar="N", help="Messages that a simulation watches; default 50,000."
+        ),
+    ] = None,
+    most_states: Annotated[
+        int | None,
+        typer.Option(
+            "--most-states",
+            min=1,
+            metavar="N",
+            help="Compare models where the paper's chain has at most so many states; default all.",
         ),
     ] = None,
     as_json: Json = False,
@@ -42,23 +52,29 @@ def survival2011(
     from newsstand.lab.survival2011_report import write
     from newsstand.spark import open_session
 
-    experiment = experiment_of(quick, observations)
+    experiment = experiment_of(quick, observations, most_states)
     make_folder(out)
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
     with session as spark, progress(spark, "running"):
         rows = run_experiment(spark, experiment, out, say)
-    tell(write(rows, experiment, command_of(quick, observations), out), as_json, width=24)
+    tell(write(rows, experiment, command_of(quick, observations, most_states), out), as_json, width=24)
 
 
-def experiment_of(quick: bool, observations: int | None) -> Experiment:
+def experiment_of(quick: bool, observations: int | None = None, most_states: int | None = None) -> Experiment:
     """What is run."""
     from newsstand.lab.survival2011 import QUICK, Experiment
 
     usual = QUICK if quick else Experiment()
-    return usual if observations is None else replace(usual, observations=observations)
+    grid = usual.grid if most_states is None else replace(usual.grid, most_states=most_states)
+    if not grid.settings:
+        raise BadOption(f"--most-states {most_states}: nothing is left to compare")
+    return replace(usual, observations=observations or usual.observations, grid=grid)
 
 
-def command_of(quick: bool, observations: int | None) -> str:
+def command_of(quick: bool, observations: int | None = None, most_states: int | None = None) -> str:
     """The command that runs it."""
     words = ["newsstand reproduce survival2011", *(["--quick"] if quick else [])]
-    return " ".join([*words, *([f"--observations {observations}"] if observations is not None else [])])
+    for name, value in (("observations", observations), ("most-states", most_states)):
+        if value is not None:
+            words.append(f"--{name} {value}")
+    return " ".join(words)

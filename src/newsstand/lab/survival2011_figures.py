@@ -138,6 +138,8 @@ def _map(m: Measured) -> Figure:
             errors, cmap="RdBu_r", vmin=-LARGEST_ERROR, vmax=LARGEST_ERROR, aspect="auto", interpolation="nearest"
         )
         for (row, column), error in np.ndenumerate(errors):
+            if np.isnan(error):
+                continue
             strong = abs(error) > 0.7 * LARGEST_ERROR
             panel.text(
                 column,
@@ -162,8 +164,15 @@ def _map(m: Measured) -> Figure:
 
 def _errors(m: Measured, grid: Grid, policy: str, model: str) -> np.ndarray:
     """A row for each n and k, a column for each ρ_c and λ_b."""
-    found = [m.error(setting, model).mean for setting in grid.settings if str(setting.policy) == policy]
-    return np.array(found).reshape(len(grid.brokers) * len(grid.slots), -1)
+    columns = [(rho, rate) for rho in grid.intensities for rate in grid.publish_rates]
+    rows = [(n, k) for n in grid.brokers for k in grid.slots]
+    errors = np.full((len(rows), len(columns)), np.nan)  # of what was left out
+    for setting in grid.settings:
+        if str(setting.policy) == policy:
+            row = rows.index((setting.brokers, setting.slots))
+            column = columns.index((setting.intensity, setting.publish_rate))
+            errors[row, column] = m.error(setting, model).mean
+    return errors
 
 
 DRAWN: Mapping[str, Callable[[Measured], Figure]] = {
