@@ -36,6 +36,16 @@ class Measured:
             for x, setting in curve.points.items()
         }
 
+    @property
+    def networks(self) -> dict[str, Setting]:
+        """The points of Figs. 5 and 6, by names; the centre, which is in all curves, once."""
+        named = {
+            setting: f"{AXES[curve.axis]} {x:g}"
+            for curve in reversed(self.experiment.network)
+            for x, setting in curve.points.items()
+        }
+        return {name: setting for setting, name in named.items()}
+
     def simulated(self, setting: Setting) -> Row:
         """The simulation of a setting."""
         return self._rows[self.experiment.simulation(setting)]

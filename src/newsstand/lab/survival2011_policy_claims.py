@@ -29,12 +29,7 @@ UP_TO, AROUND = 0.4, 0.1
 
 def _points(m: Measured) -> dict[str, Setting]:
     """All points of Fig. 6 with several brokers; with one, nothing is copied."""
-    return {
-        f"{AXES[curve.axis]} {x:g}": setting
-        for curve in m.experiment.network
-        for x, setting in curve.points.items()
-        if setting.brokers > 1
-    }
+    return {name: setting for name, setting in m.networks.items() if setting.brokers > 1}
 
 
 def _loss_points(m: Measured) -> dict[str, Setting]:
