@@ -6,10 +6,13 @@ from scipy.integrate import quad
 from scipy.linalg import expm
 from settings_of_survival import centre
 
+from newsstand.survival import curve
 from newsstand.survival.chain import SparseChain
 from newsstand.survival.full_chain import full_chain
 from newsstand.survival.lifetime import Lifetime
+from newsstand.survival.methods import solve
 from newsstand.survival.reduced_chain import reduced_chain
+from newsstand.survival.setting import Setting
 
 
 class Counted(SparseChain):
@@ -17,7 +20,7 @@ class Counted(SparseChain):
 
     solved = 0
 
-    def solve(self, values: np.ndarray, shift: float = 0.0) -> np.ndarray:
+    def solve(self, values: np.ndarray, shift: float = 0.0, precision: float = 0.0) -> np.ndarray:
         self.solved += 1
         return super().solve(values, shift)
 
@@ -97,3 +100,12 @@ def test_large_chains_without_a_narrow_band_are_solved_as_sparse_ones() -> None:
     lifetime = Lifetime(SparseChain(entry, moves, np.full(size, 0.5)))
     assert lifetime.mst == pytest.approx(2.0)
     assert lifetime.sd == pytest.approx(2.0)
+
+
+def test_with_least_care_probabilities_are_right_to_a_thousandth(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(4, 12, 1.0, 0.1, 2.0)
+    lifetime = solve(setting, "reduced")
+    times = lifetime.mean_cached * np.geomspace(0.05, 6.0, 25)
+    full = lifetime.below(times)
+    monkeypatch.setattr(curve, "care_for", lambda _: curve.LEAST_CARE)
+    np.testing.assert_allclose(solve(setting, "reduced").below(times), full, atol=1e-3)

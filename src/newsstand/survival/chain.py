@@ -15,6 +15,9 @@ from newsstand.survival.elimination import Band, band_of, fits, solve_band
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+PRECISION = 1e-10
+"""Of a system of equations that is iterated: its residual, relative to its right-hand side."""
+
 
 class Chain(Protocol):
     """An absorbing Markov chain in continuous time, seen from its transient states."""
@@ -28,8 +31,8 @@ class Chain(Protocol):
         """Tr times a column: how fast the expectation of `values` changes from each state."""
         ...
 
-    def solve(self, values: Floats, shift: float = 0.0) -> Floats:
-        """(shift I - Tr)^-1 times a column."""
+    def solve(self, values: Floats, shift: float = 0.0, precision: float = PRECISION) -> Floats:
+        """(shift I - Tr)^-1 times a column; where it is iterated, up to a relative residual."""
         ...
 
 
@@ -64,7 +67,7 @@ class SparseChain:
     def apply(self, values: Floats) -> Floats:
         return np.asarray(self.moves @ values - self._leaving * values)
 
-    def solve(self, values: Floats, shift: float = 0.0) -> Floats:
+    def solve(self, values: Floats, shift: float = 0.0, precision: float = PRECISION) -> Floats:
         factors = self._factors(shift)
         if isinstance(factors, Band):
             return solve_band(factors, values)

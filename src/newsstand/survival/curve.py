@@ -8,6 +8,7 @@ space that they span, Tr is a small dense matrix, whose exponential is cheap (sh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +21,34 @@ Floats = npt.NDArray[np.float64]
 
 POLE = 20.0
 """In units of 1 / mean survival time; from 5 to 40 there is little difference."""
-FIRST_PROBE = 1 / 256
-PROBES = 14
-"""Successive approximations are compared at so many times, each twice the one before, in units of the mean."""
-TOLERANCE = 1e-9
-TOLERANCE_OF_MANY = 3e-7
-MANY = 5_000
-"""So many states are content with the second tolerance."""
 LARGEST = 150
-STEP = 5
+
+
+class Care(NamedTuple):
+    """How exact a distribution is made. Approximations are compared at times, each twice the one before."""
+
+    tolerance: float
+    """By how much two successive approximations may differ."""
+    precision: float
+    """Of each system of equations."""
+    first: float
+    """The first time, in units of the mean."""
+    times: int
+    step: int
+    """Systems of equations between two approximations."""
+
+
+FULL_CARE = Care(1e-9, 1e-10, 1 / 256, 14, 5)
+LESS_CARE = Care(3e-7, 1e-10, 1 / 256, 14, 5)
+LEAST_CARE = Care(1e-3, 1e-6, 1 / 32, 9, 3)
+"""For millions of states; probabilities came out right to some 2e-4."""
+
+
+def care_for(states: int) -> Care:
+    """The more states, the less."""
+    if states < 5_000:
+        return FULL_CARE
+    return LESS_CARE if states < 500_000 else LEAST_CARE
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ class Curve:
 def fitted_curve(chain: Chain, mean: float) -> Curve:
     """The distribution of the time to absorption of messages that were cached, whose mean is known."""
     entry = chain.entry / chain.entry.sum()
-    tolerance = TOLERANCE if entry.size < MANY else TOLERANCE_OF_MANY
+    care = care_for(entry.size)
     shift = POLE / mean
     start = np.ones_like(entry)
     length = length_of(start)
@@ -72,16 +92,16 @@ def fitted_curve(chain: Chain, mean: float) -> Curve:
     columns: list[Floats] = []
     before: Floats | None = None
     while len(columns) < LARGEST:
-        direction = chain.solve(basis[-1], shift)
+        direction = chain.solve(basis[-1], shift, care.precision)
         size = length_of(direction)
         columns.append(_orthogonalize(direction, basis))
         rest = float(columns[-1][-1])
         complete = rest <= 1e-13 * size or len(columns) == entry.size
-        if complete or len(columns) % STEP == 0:
+        if complete or len(columns) % care.step == 0:
             row = np.array([dot(entry, vector) for vector in basis]) * length
             curve = Curve(row, _projected(columns, shift))
-            now = curve.at_doubling_times(FIRST_PROBE * mean, PROBES)
-            if complete or (before is not None and float(np.abs(now - before).max()) < tolerance):
+            now = curve.at_doubling_times(care.first * mean, care.times)
+            if complete or (before is not None and float(np.abs(now - before).max()) < care.tolerance):
                 return curve
             before = now
         basis.append(direction / rest)

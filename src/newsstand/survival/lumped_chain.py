@@ -14,7 +14,7 @@ from scipy.stats import binom
 
 from newsstand.errors import BadOption
 from newsstand.survival import lumped_kernels as kernels
-from newsstand.survival.chain import Chain, Floats, SparseChain
+from newsstand.survival.chain import PRECISION, Chain, Floats, SparseChain
 from newsstand.survival.exchangeable import Exchangeable
 from newsstand.survival.krylov import bicgstab
 from newsstand.survival.multisets import (
@@ -28,8 +28,6 @@ from newsstand.survival.multisets import (
     number_table,
 )
 
-PRECISION = 1e-10
-"""Of a system's residual, relative to its right-hand side."""
 FEW = 600
 """So many states are solved by elimination."""
 MOST = 6_000_000
@@ -79,12 +77,12 @@ class LumpedChain:
     def apply(self, values: Floats) -> Floats:
         return -self._operator(values, 0.0)
 
-    def solve(self, values: Floats, shift: float = 0.0) -> Floats:
+    def solve(self, values: Floats, shift: float = 0.0, precision: float = PRECISION) -> Floats:
         def improved(residual: Floats) -> Floats:
             return self._moves.sweep(_with_loss(residual), shift)[1:]
 
         try:
-            return bicgstab(lambda column: self._operator(column, shift), improved, values, PRECISION)
+            return bicgstab(lambda column: self._operator(column, shift), improved, values, precision)
         except ArithmeticError:
             raise BadOption(
                 f"--slots {self.system.slots}: {self.entry.size:,} states were too many for an exact solution "
