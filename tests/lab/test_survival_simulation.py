@@ -105,8 +105,8 @@ def test_brokers_keep_every_message_exactly_as_long_as_the_kernel(
     tree: str, brokers: int, size: int, client_rate: float, intensity: float, policy: OpportunisticPolicy
 ) -> None:
     rules = simulation(brokers, size, client_rate, intensity, policy).rules
-    seen = compiled(rules, 7, 50, 200)
-    assert_same(by_brokers(rules, TREES[tree](brokers), 7, 50, 200), seen)
+    seen = compiled(rules, 7, 40, 160)
+    assert_same(by_brokers(rules, TREES[tree](brokers), 7, 40, 160), seen)
     assert seen.survival.max() > 0
 
 
@@ -149,7 +149,7 @@ def test_both_agree_about_classes_of_messages(policy: str) -> None:
 def test_with_other_random_numbers_both_have_the_same_distribution(policy: str) -> None:
     """Kolmogorov and Smirnov, at the level above, on every twelfth message: three times what both caches hold."""
     rules = simulation(2, 2, 0.1, 1.0, policy).rules
-    few = by_brokers(rules, line(2), 1, 40, 2400).survival[::12]
+    few = by_brokers(rules, line(2), 1, 40, 1800).survival[::12]
     many = compiled(rules, 2, 40, 120_000).survival[::12]
     assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.05
     assert ks_2samp(few[few > 0], many[many > 0]).pvalue > LEVEL
