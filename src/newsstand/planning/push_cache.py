@@ -1,0 +1,285 @@
+"""A push-cache server: keeps what origins have pushed, popular pages longest (Gwertzman and Seltzer 1995).
+
+>>> cache: PushCache[str] = PushCache(Room(slots=8))
+>>> cache.push(1, [Offer("a"), Offer("b"), Offer("c")], now=0.0)
+Taken(kept=('a', 'b'), left=())
+>>> cache.request(1, "b", now=5.0), cache.request(1, "c", now=5.0)
+(<Verdict.CHECK: 'check'>, <Verdict.INVALID: 'invalid'>)
+
+Popularity is counted here: requests, of which each fades with a half-life. What an origin says of a page is a
+claim, believed up to the median: more popular pages have at most half of the room. So a page that is new here
+never displaces one above the median, and new pages never raise the median, whatever an origin claims, how much it
+pushes and under how many names; and no origin has more than its share of the room.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from newsstand.errors import BadOption
+from newsstand.planning.push_consistency import CHECK_SHARE, must_check
+from newsstand.planning.push_offers import Offer, Taken
+from newsstand.planning.push_room import Room, Used
+
+Page = TypeVar("Page", int, str)
+
+ORIGIN_SHARE = 0.25
+HALF_LIFE_S = 86_400.0
+MOST_DOUBLINGS = 500
+"""Of the unit of popularity, before it is taken back to 1: a float has room for 1023."""
+
+
+class Verdict(Enum):
+    """What a push-cache does with a request."""
+
+    HIT = "hit"
+    CHECK = "check"
+    """It has a copy that may be stale: ask the origin, then tell the cache by `confirm` or `renew`."""
+    INVALID = "invalid"
+    """It does not have the page: the client goes to the origin."""
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What a push-cache has done."""
+
+    hits: int = 0
+    """Requests answered from a copy without asking the origin."""
+    stale_hits: int = 0
+    """Those for which the copy was older than the page, as far as somebody knew."""
+    checks: int = 0
+    invalid: int = 0
+    refused: int = 0
+    """Offers that were not taken."""
+    left: int = 0
+    """Pages that made room for others or fitted no more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Copy(Generic[Page]):
+    origin: int
+    page: Page
+    size: int
+    modified: float
+    checked: float
+    popularity: float
+    arrival: int
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Lowest leaves first: the least popular, of equals the one that came first."""
+        return self.popularity, self.arrival
+
+    @property
+    def used(self) -> Used:
+        return Used(1, self.size)
+
+
+class PushCache(Generic[Page]):
+    """Copies of pages of many origins, in so many slots, bytes or both.
+
+    A page comes in if those that would have to leave for it, least popular first, are not more popular than it;
+    otherwise nothing changes. An origin that has its share already makes room among its own pages. With an
+    infinite half-life popularity is a plain count.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        origin_share: float = ORIGIN_SHARE,
+        half_life_s: float = HALF_LIFE_S,
+        check_share: float = CHECK_SHARE,
+    ) -> None:
+        if room.slots is None and room.size is None:
+            raise BadOption("the room of a push-cache needs a limit: slots, size or both")
+        if not 0 < origin_share <= 1:
+            raise BadOption(f"origin_share is {origin_share}: it must be above 0 and at most 1")
+        if not half_life_s > 0:
+            raise BadOption(f"half_life_s is {half_life_s}: it must be positive")
+        if not check_share >= 0:
+            raise BadOption(f"check_share is {check_share}: it cannot be negative")
+        self.room = room
+        self.origin_room = room.part(origin_share)
+        self.counts = CacheCounts()
+        self.used = Used()
+        self._half_life_s = half_life_s
+        self._check_share = check_share
+        # In the order of arrival.
+        self._copies: dict[tuple[int, Page], _Copy[Page]] = {}
+        self._used_by: dict[int, Used] = {}
+        self._arrivals = 0
+        self._unit_since: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def __contains__(self, key: tuple[int, Page]) -> bool:
+        return key in self._copies
+
+    def pages(self) -> tuple[tuple[int, Page], ...]:
+        """All that is here, with its origin, in the order of arrival."""
+        return tuple(self._copies)
+
+    def used_by(self, origin: int) -> Used:
+        """What an origin has of the room."""
+        return self._used_by.get(origin, Used())
+
+    def popularity(self, origin: int, page: Page, now: float) -> float:
+        """Of a page that is here: its requests, each halved for every half-life since."""
+        unit = self._unit(now)
+        return self._copies[origin, page].popularity / unit
+
+    def request(self, origin: int, page: Page, now: float, modified: float | None = None) -> Verdict:
+        """A client wants a page. Stale hits are counted if it is told when the page really was modified last."""
+        unit = self._unit(now)
+        copy = self._copies.get((origin, page))
+        if copy is None:
+            self.counts.invalid += 1
+            return Verdict.INVALID
+        copy.popularity += unit
+        if must_check(now, copy.checked, copy.modified, self._check_share):
+            self.counts.checks += 1
+            return Verdict.CHECK
+        self.counts.hits += 1
+        self.counts.stale_hits += modified is not None and copy.modified < modified
+        return Verdict.HIT
+
+    def confirm(self, origin: int, page: Page, now: float) -> None:
+        """The origin says that the copy is as new as the page."""
+        copy = self._copies.get((origin, page))
+        if copy is not None:
+            copy.checked = now
+
+    def renew(self, origin: int, offer: Offer[Page], now: float) -> Taken[Page]:
+        """The origin gives a newer page for a copy, whose popularity it inherits; one too large is not kept."""
+        if (origin, offer.page) not in self._copies:
+            return Taken()
+        return self._placed(origin, [offer], now, believed=False)
+
+    def push(self, origin: int, offers: Iterable[Offer[Page]], now: float) -> Taken[Page]:
+        """An origin offers pages, those that matter most first. One that is here already is renewed.
+
+        Claims are believed up to the median popularity, as it is before the first of the pages.
+        """
+        return self._placed(origin, offers, now, believed=True)
+
+    def drop(self, origin: int, page: Page) -> None:
+        """The page shall not be here any more."""
+        if (origin, page) in self._copies:
+            self._remove(self._copies[origin, page])
+
+    def _placed(self, origin: int, offers: Iterable[Offer[Page]], now: float, believed: bool) -> Taken[Page]:
+        unit = self._unit(now)
+        ranked = sorted(self._copies.values(), key=attrgetter("rank"))
+        most = self._median(ranked) if believed else 0.0
+        before, first = tuple(self._copies), self._arrivals
+        offered: list[Page] = []
+        for offer in offers:
+            old: _Copy[Page] | None = self._copies.get((origin, offer.page))
+            popularity = max(min(max(0.0, offer.requests * unit), most), old.popularity if old else 0.0)
+            new = _Copy(origin, offer.page, offer.size, offer.modified, now, popularity, self._arrivals)
+            leaving: list[_Copy[Page]] | None = self._leaving(new, old, ranked, first)
+            if old is not None:
+                ranked.remove(old)
+                self._remove(old)
+            for copy in leaving or ():
+                ranked.remove(copy)
+                self._remove(copy)
+            offered.append(offer.page)
+            if leaving is None:
+                self.counts.refused += 1
+            else:
+                insort(ranked, new, key=attrgetter("rank"))
+                self._add(new)
+        left = [key for key in before if key not in self._copies]
+        self.counts.left += len(left)
+        kept = (page for page in dict.fromkeys(offered) if (origin, page) in self._copies)
+        return Taken(tuple(kept), tuple(left))
+
+    def _median(self, ranked: Sequence[_Copy[Page]]) -> float:
+        """The least popularity above which pages have at most half of the room, of slots and of bytes.
+
+        Room that nobody uses counts as not popular at all. Were it the median of the pages, large new ones could
+        raise it by leaving fewer.
+        """
+        above = Used()
+        half = self.room.part(0.5)
+        for copy in reversed(ranked):
+            above += copy.used
+            if not half.holds(above):
+                return copy.popularity
+        return 0.0
+
+    def _leaving(
+        self, new: _Copy[Page], old: _Copy[Page] | None, ranked: list[_Copy[Page]], first: int
+    ) -> list[_Copy[Page]] | None:
+        """The copies that leave for a new one; None if it does not come in."""
+        replaced = old.used if old else Used()
+        own: list[_Copy[Page]] | None = _freed(
+            new,
+            (copy for copy in ranked if copy.origin == new.origin and copy is not old),
+            self.origin_room,
+            self.used_by(new.origin) - replaced,
+            first,
+        )
+        if own is None:
+            return None
+        gone = {id(old)} | {id(copy) for copy in own}
+        used = self.used - replaced - sum((copy.used for copy in own), Used())
+        others = _freed(new, (copy for copy in ranked if id(copy) not in gone), self.room, used, first)
+        return None if others is None else own + others
+
+    def _add(self, copy: _Copy[Page]) -> None:
+        self._copies[copy.origin, copy.page] = copy
+        self._arrivals += 1
+        self.used += copy.used
+        self._used_by[copy.origin] = self.used_by(copy.origin) + copy.used
+
+    def _remove(self, copy: _Copy[Page]) -> None:
+        del self._copies[copy.origin, copy.page]
+        self.used -= copy.used
+        remaining = self.used_by(copy.origin) - copy.used
+        if remaining.slots:
+            self._used_by[copy.origin] = remaining
+        else:
+            del self._used_by[copy.origin]
+
+    def _unit(self, now: float) -> float:
+        """What one request now adds. All popularities fade alike: instead it is the unit that grows.
+
+        To be asked before any popularity is looked at, as a unit that is taken back to 1 takes them with it.
+        """
+        if self._unit_since is None:
+            self._unit_since = now
+        doublings = max(0.0, (now - self._unit_since) / self._half_life_s)
+        if doublings > MOST_DOUBLINGS:
+            for copy in self._copies.values():
+                copy.popularity *= 2.0**-doublings
+            self._unit_since, doublings = now, 0.0
+        return float(2.0**doublings)
+
+
+def _freed(
+    new: _Copy[Page], candidates: Iterable[_Copy[Page]], room: Room, used: Used, first: int
+) -> list[_Copy[Page]] | None:
+    """The candidates that leave so that a new copy fits; None if it cannot, or if one of them is worth more.
+
+    Of equals the newer one wins, but among pages of one push, whose arrivals are from `first` on, the earlier.
+    """
+    freed: list[_Copy[Page]] = []
+    used += new.used
+    if room.holds(used):
+        return freed
+    for copy in candidates:
+        if copy.popularity > new.popularity or (copy.popularity == new.popularity and copy.arrival >= first):
+            return None
+        freed.append(copy)
+        used -= copy.used
+        if room.holds(used):
+            return freed
+    return None

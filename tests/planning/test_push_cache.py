@@ -1,0 +1,381 @@
+"""A push-cache keeps what is popular, whatever origins claim, and gives none of them more than its share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from newsstand.errors import BadOption
+from newsstand.planning.push_cache import PushCache, Verdict
+from newsstand.planning.push_consistency import must_check
+from newsstand.planning.push_offers import Offer, Taken
+from newsstand.planning.push_room import Room, Used
+
+DAY = 86_400.0
+NEVER_CHECK = math.inf
+
+
+def counting(room: Room, origin_share: float = 1.0) -> PushCache[str]:
+    """Popularity is a plain count, and no copy is ever checked."""
+    return PushCache(room, origin_share, half_life_s=math.inf, check_share=NEVER_CHECK)
+
+
+def offers(pages: str, requests: float = 0.0, size: int = 1) -> list[Offer[str]]:
+    return [Offer(page, size, requests=requests) for page in pages]
+
+
+def ask(cache: PushCache[str], origin: int, pages: str) -> None:
+    for page in pages:
+        cache.request(origin, page, now=0.0)
+
+
+def test_the_least_popular_page_leaves_first() -> None:
+    cache = counting(Room(slots=4))
+    cache.push(1, offers("abcd"), now=0.0)
+    ask(cache, 1, "aaabbddd")
+    assert cache.push(2, offers("x"), now=0.0) == Taken(("x",), ((1, "c"),))
+    assert cache.pages() == ((1, "a"), (1, "b"), (1, "d"), (2, "x"))
+
+
+def test_of_equally_popular_pages_the_one_that_came_first_leaves() -> None:
+    cache = counting(Room(slots=3))
+    cache.push(1, offers("cab"), now=0.0)
+    assert cache.push(2, offers("x"), now=0.0).left == ((1, "c"),)
+    assert cache.push(2, offers("y"), now=0.0).left == ((1, "a"),)
+
+
+def test_of_more_pages_in_a_push_than_fit_the_first_stay() -> None:
+    cache = counting(Room(slots=4), origin_share=0.5)
+    assert cache.push(1, offers("abcde"), now=0.0) == Taken(("a", "b"), ())
+    assert cache.counts.refused == 3
+
+
+def test_a_claim_is_believed_up_to_the_median() -> None:
+    cache = counting(Room(slots=5))
+    cache.push(1, offers("abcde"), now=0.0)
+    ask(cache, 1, "abbcccddddeeeee")
+    cache.push(2, offers("x", requests=1e9), now=0.0)
+    assert cache.popularity(2, "x", 0.0) == 3
+    cache.push(2, offers("y", requests=2.5), now=0.0)
+    assert cache.popularity(2, "y", 0.0) == 2.5
+    assert cache.pages() == ((1, "c"), (1, "d"), (1, "e"), (2, "x"), (2, "y"))
+    assert cache.push(2, offers("z", requests=2), now=0.0) == Taken((), ())
+
+
+@pytest.mark.parametrize("claim", [math.nan, -5.0, -math.inf])
+def test_a_claim_that_is_none_is_nothing(claim: float) -> None:
+    cache = counting(Room(slots=1))
+    cache.push(1, offers("a"), now=0.0)
+    ask(cache, 1, "a")
+    assert cache.push(2, offers("x", requests=claim), now=0.0) == Taken()
+
+
+def test_room_that_is_free_counts_as_unpopular() -> None:
+    cache = counting(Room(slots=8))
+    cache.push(1, offers("abcd"), now=0.0)
+    ask(cache, 1, "abcd" * 9)
+    cache.push(2, offers("x", requests=1e9), now=0.0)
+    assert cache.popularity(2, "x", 0.0) == 0
+    cache.push(2, offers("y", requests=1e9), now=0.0)
+    assert cache.popularity(2, "y", 0.0) == 0
+
+
+def test_an_origin_with_its_share_makes_room_among_its_own() -> None:
+    cache = counting(Room(slots=8), origin_share=0.25)
+    cache.push(1, offers("ab"), now=0.0)
+    ask(cache, 1, "a")
+    assert cache.push(1, offers("c"), now=0.0) == Taken(("c",), ((1, "b"),))
+    ask(cache, 1, "c")
+    assert cache.push(1, offers("d"), now=0.0) == Taken()
+    assert cache.used_by(1) == Used(2, 2)
+    assert cache.used_by(2) == Used(0, 0)
+
+
+def test_a_quarter_is_rounded_down_but_is_a_slot_at_least() -> None:
+    assert PushCache[int](Room(slots=11)).origin_room == Room(slots=2)
+    assert PushCache[int](Room(slots=3)).origin_room == Room(slots=1)
+    assert PushCache[int](Room(size=1003)).origin_room == Room(size=250)
+    assert PushCache[int](Room(100, 1000), origin_share=0.29).origin_room == Room(29, 290)
+
+
+def test_in_bytes_as_many_leave_as_must_and_no_more() -> None:
+    cache = counting(Room(size=10))
+    cache.push(1, [Offer("a", 3), Offer("b", 3), Offer("c", 3)], now=0.0)
+    assert cache.push(2, [Offer("x", 5)], now=0.0) == Taken(("x",), ((1, "a"), (1, "b")))
+    assert cache.used == Used(2, 8)
+    assert cache.push(2, [Offer("y", 11)], now=0.0) == Taken()
+    assert cache.push(2, [Offer("z", 2)], now=0.0) == Taken(("z",), ())
+
+
+def test_a_page_that_would_cost_a_popular_one_stays_out_and_nothing_leaves() -> None:
+    cache = counting(Room(size=9))
+    cache.push(1, [Offer("a", 3), Offer("b", 3), Offer("c", 3)], now=0.0)
+    ask(cache, 1, "bc")
+    assert cache.push(2, [Offer("x", 4)], now=0.0) == Taken()
+    assert len(cache) == 3
+
+
+def test_a_page_pushed_again_keeps_its_popularity_and_is_new_as_a_copy() -> None:
+    cache = counting(Room(slots=4))
+    cache.push(1, [Offer("a", 5, modified=1.0)], now=0.0)
+    ask(cache, 1, "aa")
+    assert cache.push(1, [Offer("a", 7, modified=2.0, requests=1e9)], now=0.0) == Taken(("a",), ())
+    assert cache.popularity(1, "a", 0.0) == 2
+    assert cache.used == Used(1, 7)
+    cache.request(1, "a", now=0.0, modified=2.0)
+    assert cache.counts.stale_hits == 0
+
+
+def test_popularity_halves_with_every_half_life() -> None:
+    cache: PushCache[str] = PushCache(Room(slots=2), origin_share=1, half_life_s=10.0)
+    cache.push(1, offers("ab"), now=0.0)
+    for _ in range(3):
+        cache.request(1, "a", now=0.0)
+    cache.request(1, "b", now=20.0)
+    assert cache.popularity(1, "a", now=20.0) == 0.75
+    assert cache.popularity(1, "b", now=20.0) == 1.0
+    assert cache.push(2, offers("x", requests=0.7), now=20.0) == Taken()
+    assert cache.push(2, offers("x", requests=0.9), now=20.0) == Taken(("x",), ((1, "a"),))
+
+
+def test_after_thousands_of_half_lives_counting_goes_on() -> None:
+    cache: PushCache[str] = PushCache(Room(slots=2), origin_share=1, half_life_s=1.0)
+    cache.push(1, offers("ab"), now=0.0)
+    for now in (0.0, 400.0, 5000.0, 5001.0):
+        cache.request(1, "a", now)
+    assert cache.popularity(1, "a", now=5001.0) == 1.5
+    assert cache.popularity(1, "b", now=5001.0) == 0.0
+
+
+def test_a_cache_that_has_not_the_page_says_so() -> None:
+    cache = counting(Room(slots=4))
+    cache.push(1, offers("a"), now=0.0)
+    assert cache.request(2, "a", now=0.0) is Verdict.INVALID
+    cache.drop(1, "a")
+    cache.drop(1, "a")
+    assert cache.request(1, "a", now=0.0) is Verdict.INVALID
+    assert (cache.counts.invalid, cache.used, cache.used_by(1)) == (2, Used(), Used())
+
+
+@pytest.mark.parametrize(
+    ("now", "checked", "modified", "expected"),
+    [
+        (30 * DAY, 29 * DAY, 0.0, False),
+        (30 * DAY, 27 * DAY, 0.0, False),
+        (30 * DAY, 26.9 * DAY, 0.0, True),
+        (100.0, 100.0, 100.0, False),
+        (101.0, 100.0, 100.0, True),
+        (101.0, 100.0, 500.0, True),
+        (100.0, 100.0, 500.0, False),
+    ],
+)
+def test_a_copy_is_checked_after_a_tenth_of_its_age(
+    now: float, checked: float, modified: float, expected: bool
+) -> None:
+    assert must_check(now, checked, modified) == expected
+
+
+def test_a_copy_that_was_confirmed_is_good_for_a_tenth_of_its_age_again() -> None:
+    cache: PushCache[str] = PushCache(Room(slots=4))
+    cache.push(1, [Offer("a", modified=0.0)], now=100.0)
+    assert cache.request(1, "a", now=110.0) is Verdict.HIT
+    assert cache.request(1, "a", now=112.0) is Verdict.CHECK
+    assert cache.request(1, "a", now=112.0) is Verdict.CHECK
+    cache.confirm(1, "a", now=112.0)
+    assert cache.request(1, "a", now=124.0) is Verdict.HIT
+    assert cache.request(1, "a", now=125.0) is Verdict.CHECK
+    assert (cache.counts.hits, cache.counts.checks) == (2, 3)
+    cache.confirm(1, "gone", now=112.0)
+
+
+def test_a_copy_older_than_its_page_is_a_stale_hit_until_it_is_renewed() -> None:
+    cache: PushCache[str] = PushCache(Room(slots=4))
+    cache.push(1, [Offer("a", 3, modified=0.0)], now=1000.0)
+    assert cache.request(1, "a", now=1050.0, modified=1040.0) is Verdict.HIT
+    assert cache.request(1, "a", now=1200.0, modified=1040.0) is Verdict.CHECK
+    assert cache.counts.stale_hits == 1
+    assert cache.renew(1, Offer("a", 4, modified=1040.0), now=1200.0) == Taken(("a",), ())
+    assert cache.request(1, "a", now=1210.0, modified=1040.0) is Verdict.HIT
+    assert cache.counts.stale_hits == 1
+    assert cache.used == Used(1, 4)
+
+
+def test_a_renewed_page_that_fits_no_more_leaves_and_what_is_not_here_is_not_renewed() -> None:
+    cache = counting(Room(size=10))
+    cache.push(1, [Offer("a", 5), Offer("b", 5)], now=0.0)
+    ask(cache, 1, "abb")
+    assert cache.renew(1, Offer("a", 6), now=0.0) == Taken((), ((1, "a"),))
+    assert cache.renew(1, Offer("a", 1), now=0.0) == Taken()
+    ask(cache, 1, "b")
+    assert cache.renew(1, Offer("b", 9), now=0.0) == Taken(("b",), ())
+    assert cache.pages() == ((1, "b"),)
+    assert cache.counts.left == 1
+
+
+def test_a_rogue_origin_does_not_displace_what_is_popular() -> None:
+    cache: PushCache[int] = PushCache(Room(slots=100))
+    for origin in range(4):
+        cache.push(origin, [Offer(page) for page in range(25)], now=0.0)
+    popular = [(origin, page) for origin in range(4) for page in range(12)]
+    for origin, page in popular:
+        cache.request(origin, page, now=1.0)
+    for rogue in (99, 98, 97, 96, 95):
+        cache.push(rogue, [Offer(page, requests=1e12) for page in range(3000)], now=2.0)
+        assert cache.used_by(rogue).slots <= 25
+    assert all(key in cache for key in popular)
+
+
+ROOMS = st.one_of(
+    st.builds(Room, slots=st.integers(1, 9)),
+    st.builds(Room, size=st.integers(1, 30)),
+    st.builds(Room, slots=st.integers(1, 9), size=st.integers(1, 30)),
+)
+PUSHED = st.lists(
+    st.builds(
+        Offer,
+        page=st.integers(0, 7),
+        size=st.integers(0, 9),
+        requests=st.one_of(st.integers(0, 6).map(float), st.just(1e30)),
+    ),
+    max_size=6,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("push"), st.integers(0, 3), PUSHED, st.floats(0, 50)),
+        st.tuples(st.just("ask"), st.integers(0, 3), st.integers(0, 7), st.floats(0, 50)),
+    ),
+    max_size=40,
+)
+
+
+def median(cache: PushCache[int], sizes: dict[tuple[int, int], int], now: float) -> float:
+    """The least popularity, 0 or that of a page, above which pages have at most half of the room."""
+    popularity = {key: cache.popularity(*key, now) for key in cache.pages()}
+    for least in sorted({0.0, *popularity.values()}):
+        above = [key for key, value in popularity.items() if value > least]
+        slots, size = len(above), sum(sizes[key] for key in above)
+        if (cache.room.slots is None or slots <= max(1, cache.room.slots // 2)) and (
+            cache.room.size is None or size <= cache.room.size // 2
+        ):
+            return least
+    raise AssertionError
+
+
+@given(
+    room=ROOMS,
+    share=st.sampled_from([0.25, 0.5, 1.0]),
+    half_life=st.sampled_from([1.0, 30.0, math.inf]),
+    steps=STEPS,
+)
+@settings(max_examples=300, deadline=None)
+def test_room_shares_and_popular_pages_are_respected_whatever_is_pushed(
+    room: Room, share: float, half_life: float, steps: list[tuple[str, int, object, float]]
+) -> None:
+    cache: PushCache[int] = PushCache(room, share, half_life, NEVER_CHECK)
+    sizes: dict[tuple[int, int], int] = {}
+    now = 0.0
+    for kind, origin, what, later in steps:
+        now += later
+        if kind == "ask":
+            assert isinstance(what, int)
+            expected = Verdict.HIT if (origin, what) in cache else Verdict.INVALID
+            assert cache.request(origin, what, now) is expected
+            continue
+        assert isinstance(what, list)
+        here = set(cache.pages())
+        fresh = [offer for offer in what if (origin, offer.page) not in here]
+        # Each page once, as one that is pushed again may grow beyond what it was taken for.
+        fresh = list({offer.page: offer for offer in fresh}.values())
+        limit = median(cache, sizes, now)
+        safe = [key for key in cache.pages() if cache.popularity(*key, now) > limit]
+        taken = cache.push(origin, fresh, now)
+        sizes |= {(origin, offer.page): offer.size for offer in fresh}
+        assert all(key in cache for key in safe)
+        assert set(taken.left) == here - set(cache.pages())
+        assert {(origin, page) for page in taken.kept} == set(cache.pages()) - here
+        assert median(cache, sizes, now) <= limit
+        assert cache.room.holds(cache.used)
+        assert cache.used == Used(len(cache), sum(sizes[key] for key in cache.pages()))
+        for one in range(4):
+            own = [key for key in cache.pages() if key[0] == one]
+            assert cache.used_by(one) == Used(len(own), sum(sizes[key] for key in own))
+            assert cache.origin_room.holds(cache.used_by(one))
+
+
+@dataclass
+class PlainCache:
+    """Slots and plain counts, by the rule and without any thought of speed."""
+
+    slots: int
+    most: int
+    kept: dict[tuple[int, int], list[float]] = field(default_factory=dict)
+    clock: int = 0
+
+    def push(self, origin: int, offered: list[Offer[int]]) -> None:
+        counts = sorted((count for count, _ in self.kept.values()), reverse=True)
+        half = max(1, self.slots // 2)
+        median = counts[half] if len(counts) > half else 0.0
+        began = self.clock
+        for offer in offered:
+            key = (origin, offer.page)
+            value = max(min(offer.requests, median), self.kept.pop(key, [0.0])[0])
+            self.clock += 1
+            if len([one for one in self.kept if one[0] == origin]) >= self.most:
+                pool = [one for one in self.kept if one[0] == origin]
+            elif len(self.kept) >= self.slots:
+                pool = list(self.kept)
+            else:
+                self.kept[key] = [value, self.clock]
+                continue
+            least = min(pool, key=lambda one: self.kept[one])
+            count, arrival = self.kept[least]
+            if count < value or (count == value and arrival <= began):
+                del self.kept[least]
+                self.kept[key] = [value, self.clock]
+
+
+@given(slots=st.integers(1, 8), steps=STEPS)
+@settings(max_examples=300, deadline=None)
+def test_with_slots_and_counts_it_does_what_the_rule_says(
+    slots: int, steps: list[tuple[str, int, object, float]]
+) -> None:
+    cache: PushCache[int] = PushCache(Room(slots=slots), 0.5, math.inf, NEVER_CHECK)
+    plain = PlainCache(slots, max(1, slots // 2))
+    for kind, origin, what, _ in steps:
+        if isinstance(what, int):
+            cache.request(origin, what, 0.0)
+            if (origin, what) in plain.kept:
+                plain.kept[origin, what][0] += 1
+        elif kind == "push":
+            assert isinstance(what, list)
+            cache.push(origin, what, 0.0)
+            plain.push(origin, what)
+        assert {key: cache.popularity(*key, 0.0) for key in cache.pages()} == {
+            key: count for key, (count, _) in plain.kept.items()
+        }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"room": Room()}, "needs a limit: slots, size or both"),
+        ({"origin_share": 0.0}, "origin_share is 0.0"),
+        ({"origin_share": 1.5}, "origin_share is 1.5"),
+        ({"half_life_s": 0.0}, "half_life_s is 0.0"),
+        ({"check_share": -1.0}, "check_share is -1.0"),
+    ],
+)
+def test_a_cache_that_makes_no_sense_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(BadOption, match=message):
+        PushCache(**{"room": Room(slots=4), **options})  # type: ignore[arg-type]
+
+
+def test_sizes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(BadOption, match="page a: size is -1"):
+        Offer("a", -1)
+    with pytest.raises(BadOption, match="slots is -1"):
+        Room(slots=-1)
