@@ -102,6 +102,29 @@ topic was kept nowhere; `moved`, for each topic that changed place the brokers i
 the brokers that have all of each topic; `settled`, whether all are where they belong, after `seconds`. If they are
 not, the command exits with 1, and topics go on moving. With `--from` it is left out if that is not worth it.
 """,
+    "newsstand survive": """\
+`--json` prints one object, or, if any option is given several values or a range, a list of them:
+
+| name | meaning |
+|---|---|
+| `brokers`, `slots`, `publish_rate`, `client_rate`, `intensity` | the setting |
+| `policy`, `method` | how brokers cache, and how it was computed |
+| `target_mst` | only with `--target-mst`: what was asked for; `slots` is the answer |
+| `mst` | the mean survival time, to which messages that no broker caches contribute 0 |
+| `sd` | the standard deviation of the survival time of messages that were cached at all |
+| `p_loss` | the probability that no broker caches a message |
+| `quantiles` | of messages that were cached at all, by `0.05`, `0.25`, `0.5`, `0.75` and `0.95` |
+| `bounds` | the least and the greatest mean that is possible (Eq. 1 of the paper) |
+| `observations`, `replications`, `seed` | of `simulate` only: how it was simulated |
+| `half_widths` | of `simulate` only, see below |
+| `classes` | only with `--class`: `{share, client_rate, intensity, mst, half_width}` of each |
+
+`half_widths` are half of the 95 % intervals of `mst`, `sd`, `p_loss` and each of the `quantiles`, `null` with one
+replication. With `--class` there is no `client_rate` and no `intensity` but those of the classes.
+
+With `--master` or `--conf` each model, and each replication of a simulation, is a Spark task. See
+[dimension caches](../how-to/dimension-caches.md).
+""",
     "newsstand policies": """\
 `--json` prints a list of `{name, title, uses_push, offline}`.
 """,
@@ -183,6 +206,10 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
     "newsstand reproduce storage2011": """\
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce storage2011](../how-to/reproduce-storage2011.md).
+""",
+    "newsstand reproduce survival2011": """\
+`--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
+[reproduce survival2011](../how-to/reproduce-survival2011.md).
 """,
 }
 """What `--json` prints, by command."""
