@@ -145,10 +145,9 @@ def test_both_agree_about_classes_of_messages(policy: str) -> None:
     assert set(seen.kind) == {0, 1}
 
 
-@pytest.mark.parametrize("policy", ["sel-sub-prt", "sel-sub-nop"])
-def test_with_other_random_numbers_both_have_the_same_distribution(policy: str) -> None:
+def test_with_other_random_numbers_both_have_the_same_distribution() -> None:
     """Kolmogorov and Smirnov, at the level above, on every twelfth message: three times what both caches hold."""
-    rules = simulation(2, 2, 0.1, 1.0, policy).rules
+    rules = simulation(2, 2, 0.1, 1.0).rules
     few = by_brokers(rules, line(2), 1, 40, 1800).survival[::12]
     many = compiled(rules, 2, 40, 120_000).survival[::12]
     assert abs(np.corrcoef(many[1:], many[:-1])[0, 1]) < 0.05
@@ -164,10 +163,12 @@ def test_brokers_must_be_a_tree_of_their_number(tree: Topology) -> None:
 
 
 def test_requests_must_be_able_to_go_from_end_to_end() -> None:
-    assert by_brokers(simulation(64, 1).rules, line(64), 1, 0, 1).survival.size == 1
+    rules = simulation(64, 1, 0.002, 0.1).rules
+    assert_same(by_brokers(rules, line(64), 1, 0, 3), compiled(rules, 1, 0, 3))
+    more = simulation(65, 1, 0.002, 0.1).rules
     with pytest.raises(BadOption, match="no way may have more than 64"):
-        by_brokers(simulation(65, 1).rules, line(65), 1, 0, 1)
-    assert by_brokers(simulation(65, 1).rules, star(65), 1, 0, 1).survival.size == 1
+        by_brokers(more, line(65), 1, 0, 3)
+    assert_same(by_brokers(more, star(65), 1, 0, 3), compiled(more, 1, 0, 3))
 
 
 # The kernel and theory
@@ -181,7 +182,7 @@ def test_one_full_cache_has_the_mean_of_littles_law_exactly(policy: Opportunisti
     assert found == pytest.approx([size, size], rel=1e-9)
 
 
-def deviation_of_two_slots(setting: Setting, most: int = 12) -> float:
+def deviation_of_two_slots(setting: Setting, most: int = 9) -> float:
     """Of one broker's survival times under sel-prt, exactly: states are clients of the top and of the bottom."""
     size = most + 1
     entering = poisson(setting.intensity).pmf(range(size))
@@ -203,8 +204,9 @@ def deviation_of_two_slots(setting: Setting, most: int = 12) -> float:
     states = size * size
     stay, change, pushed = (rates.reshape(states, states) for rates in (stay, change, pushed))
     cache = stay + change + pushed
-    balance = np.vstack([(cache - np.diag(cache.sum(1))).T, np.ones(states)])
-    often = np.linalg.lstsq(balance, np.r_[np.zeros(states), 1], rcond=None)[0].reshape(size, size)
+    balance = (cache - np.diag(cache.sum(1))).T
+    balance[0] = 1
+    often = np.linalg.solve(balance, np.r_[1, np.zeros(states - 1)]).reshape(size, size)
     # One message is followed: first at the top, above what was there, until it is pushed out of the bottom.
     moves = np.block([[stay, change + pushed], [change, stay]])
     leaving = np.r_[np.zeros(states), np.full(states, push)]
@@ -215,7 +217,7 @@ def deviation_of_two_slots(setting: Setting, most: int = 12) -> float:
     return float(np.sqrt(entry @ square - (entry @ mean) ** 2))
 
 
-@pytest.mark.parametrize(("client_rate", "intensity"), [(0.1, 0.5), (0.5, 0.5), (0.5, 2.0)])
+@pytest.mark.parametrize(("client_rate", "intensity"), [(0.5, 0.5), (0.5, 2.0)])
 def test_two_slots_have_the_deviation_that_follows_from_the_rules(client_rate: float, intensity: float) -> None:
     one = simulation(1, 2, client_rate, intensity, observations=300_000, replications=20)
     found = simulated(one).sd
@@ -332,7 +334,7 @@ def test_one_message_a_replication_is_enough() -> None:
 
 
 def test_spark_comes_to_identical_results(spark: SparkSession) -> None:
-    two = simulation(observations=600, replications=3, classes=(POPULAR, RARE))
+    two = simulation(observations=600, replications=2, classes=(POPULAR, RARE))
     assert simulated_on_spark(spark, [SOME, two]) == [simulated(SOME), simulated(two)]
     assert simulated_on_spark(spark, []) == []
 
