@@ -21,16 +21,18 @@ class ByHops:
     """The nearest server is the fewest links away."""
 
     def __init__(self, internet: Internet) -> None:
-        self._internet = internet
+        self._hops = internet.backbone.hops
+        self._subnet_nodes = internet.subnets.nodes
+        self._server_nodes = internet.servers.nodes
 
     def distance(self, subnet: int, server: int) -> float:
-        return float(self._internet.hops(subnet, server))
+        """The links between their nodes; those of access are the same for all."""
+        return int(self._hops[self._subnet_nodes[subnet], self._server_nodes[server]])
 
     def nearest(self, subnets: Ints, servers: Ints) -> Ints:
         # Subnets of one node are equally far from everything, so that a node is looked at once.
-        nodes, node_of = np.unique(self._internet.subnets.nodes[subnets], return_inverse=True)
-        server_nodes = self._internet.servers.nodes[servers]
-        best = self._internet.backbone.hops[nodes[:, None], server_nodes].argmin(axis=1)
+        nodes, node_of = np.unique(self._subnet_nodes[subnets], return_inverse=True)
+        best = self._hops[nodes[:, None], self._server_nodes[servers]].argmin(axis=1)
         found: Ints = servers[best[node_of]]
         return found
 
@@ -39,14 +41,18 @@ class ByMiles:
     """The nearest server is the fewest miles away."""
 
     def __init__(self, internet: Internet) -> None:
-        self._internet = internet
+        self._subnets = internet.subnets.places.vectors
+        self._servers = internet.servers.places.vectors
 
     def distance(self, subnet: int, server: int) -> float:
-        return float(self._internet.miles(subnet, server))
+        """The square of the chord through the Earth: it compares as miles do, and as `nearest` does to the bit."""
+        a, b, c = self._subnets[subnet].tolist()
+        d, e, f = self._servers[server].tolist()
+        x, y, z = a - d, b - e, c - f
+        return float(x * x + y * y + z * z)
 
     def nearest(self, subnets: Ints, servers: Ints) -> Ints:
-        vectors = self._internet.subnets.places.vectors[subnets]
-        found: Ints = servers[nearest_vectors(vectors, self._internet.servers.places.vectors[servers])]
+        found: Ints = servers[nearest_vectors(self._subnets[subnets], self._servers[servers])]
         return found
 
 
