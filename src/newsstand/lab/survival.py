@@ -92,6 +92,8 @@ class Replication:
     mst: float
     """By Little's law: the mean number of cached messages over the rate of publications. It varies less than the
     mean of the times themselves, which it estimates."""
+    mean_time: float
+    """The mean of the times themselves, those of lost messages included."""
     sd: float
     """Of the times of messages that were cached at all."""
     p_loss: float
@@ -135,6 +137,7 @@ def replicated(simulation: Simulation, replication: int) -> Replication:
     ]
     return Replication(
         mst=float(seen.messages_time.sum() / rates) if rates else float(seen.survival.mean()),
+        mean_time=float(seen.survival.mean()),
         sd=float(cached.std(ddof=1)) if len(cached) > 1 else 0.0,
         p_loss=1 - len(cached) / len(seen.survival),
         quantiles=tuple(map(float, np.quantile(cached, QUANTILES))) if len(cached) else (0.0,) * len(QUANTILES),

@@ -38,14 +38,14 @@ def _predicted(m: Measured) -> list[Claim]:
         for method in (EXACT, REDUCED)
     }
     every = [one for of in found.values() for one in of.values()]
-    largest = max(abs(one.mean) for one in every)
+    largest = max(every, key=lambda one: abs(one.mean))
     return [
         Claim(
             "Fig4-mst",
             f"Both models of one broker predict the mean survival time (within {ACCURATE:.0%} of the simulation).",
             "very accurately",
-            f"{largest:.1g} off at most, at {len(every) // 2} points. One cache is always full, so by Little's "
-            "law the mean is k/λ_b in any model that is right, and in every simulation",
+            f"{largest.told(100)} % off at most, at {len(every) // 2} points. One cache is always full, so by "
+            "Little's law the mean is k/λ_b in any model that is right",
             within(every, -ACCURATE, ACCURATE),
         )
     ]

@@ -33,6 +33,8 @@ class Row:
 
     task: Task
     mst: tuple[float, ...]
+    """Simulated by Little's law; with one broker, whose cache is always full, that would say nothing, and it is
+    the mean of the times."""
     p_loss: tuple[float, ...]
     sd: tuple[float, ...] = ()
     quartiles: tuple[tuple[float, ...], ...] = ()
@@ -51,7 +53,7 @@ def _simulated(task: Task) -> Row:
     found = [replicated(simulation, number) for number in range(task.replications)]
     return Row(
         task,
-        mst=tuple(one.mst for one in found),
+        mst=tuple(one.mean_time if task.setting.brokers == 1 else one.mst for one in found),
         p_loss=tuple(one.p_loss for one in found),
         sd=tuple(one.sd for one in found),
         quartiles=tuple(tuple(one.quantiles[QUANTILES.index(level)] for one in found) for level in QUARTILES),

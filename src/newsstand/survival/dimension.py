@@ -21,7 +21,7 @@ def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[in
     leaves them, the search goes on beyond.
     """
     if not (math.isfinite(target_mst) and target_mst > 0):
-        raise BadOption(f"--target {target_mst:g}: must be a number above 0")
+        raise BadOption(f"--target-mst {target_mst:g}: must be a number above 0")
     wanted = target_mst * (1.0 - ROUNDING)
     messages = wanted * setting.publish_rate
     too_few = max(0, math.ceil(messages / setting.brokers) - 1)
@@ -51,5 +51,5 @@ def _solved(setting: Setting, target_mst: float, method: str) -> Lifetime:
         lifetime = solve(setting, method)
         _ = lifetime.mst
     except BadOption as error:
-        raise BadOption(f"--target {target_mst:g}: needs caches too large to be solved ({error})") from error
+        raise BadOption(f"--target-mst {target_mst:g}: needs caches too large to be solved ({error})") from error
     return lifetime
