@@ -17,8 +17,7 @@ from worlds import FILTERS, PUBLICATIONS, held, trees
 from newsstand.model import OPPORTUNISTIC_POLICIES, OpportunisticPolicy
 from newsstand.overlay import opportunistic
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.gatherings import Gathering, Gatherings
-from newsstand.overlay.message_cache import LARGEST_SHARE, MessageCache, newest, weight
+from newsstand.overlay.message_cache import LARGEST_SHARE, OF_ATTRIBUTE, MessageCache, newest, weight
 from newsstand.overlay.messages import MOST_HOPS, CacheRequest, CacheResponse, Name, Publication, PublicationId
 from newsstand.overlay.network import Network
 from newsstand.overlay.open_requests import Answer
@@ -311,7 +310,7 @@ def test_a_link_that_goes_down_counts_as_an_answer() -> None:
     caches.network.unlink(2, 3)
     caches.network.run()
     [answer] = caches.answers(1, number)
-    assert [one.id for one in answer.publications] == [published]
+    assert ([one.id for one in answer.publications], answer.whole) == ([published], False)
     assert all(len(caches.broker(name).gatherings) == 0 for name in (1, 2, 3, 4))
 
 
@@ -323,7 +322,7 @@ def test_a_client_that_gives_up_gets_what_has_come_and_what_comes_later_is_dropp
     caches.network.act(1, lambda _: outs)
     caches.network.act(1, lambda broker: broker.give_up(number))
     caches.network.run()
-    assert caches.answers(1, number) == [Answer("bob", number, finished=True)]
+    assert caches.answers(1, number) == [Answer("bob", number, finished=True, whole=False)]
     assert caches.broker(1).dropped["response too late"] == 1
 
 
@@ -385,41 +384,13 @@ def test_requests_go_neither_in_a_ring_nor_too_far() -> None:
     ring = CacheRequest(1, STORMS, ("z", "a", "b"), True)
     assert broker.receive("b", ring) == [Send("b", CacheResponse("z", 1))]
     far = CacheRequest(2, STORMS, tuple(f"b{number}" for number in range(MOST_HOPS - 1)), True)
-    assert broker.receive("b", far) == [Send("b", CacheResponse("b0", 2))]
+    assert broker.receive("b", far) == [Send("b", CacheResponse("b0", 2, whole=False))]
     once = CacheRequest(3, STORMS, ("b",), True)
     [onward] = broker.receive("b", once)
     assert onward == Send("c", CacheRequest(3, STORMS, ("b", "a"), True))
     assert broker.receive("c", once) == [Send("c", CacheResponse("b", 3))]
     assert broker.receive("stranger", once) == []
     assert broker.dropped == Counter({"went in a ring": 2, "from a stranger": 1})
-
-
-def test_open_gatherings_are_bounded_in_number_and_bytes() -> None:
-    storms = [Publication("b", number, "storms", {}, b"x" * 1000) for number in range(9)]
-    gatherings = Gatherings(most=3, most_bytes=4 * weight(storms[0]))
-
-    def begun(number: int) -> list[int]:
-        gathering = Gathering(("a", number), None, "ann", 1_000_000, {"b": None})
-        return [one.key[1] for one in gatherings.begin(gathering)]
-
-    assert [begun(number) for number in range(5)] == [[], [], [], [0], [1]]
-    assert gatherings.receive(("a", 3), "b", storms[:4], last=False) == []
-    over = gatherings.receive(("a", 4), "b", storms[4:], last=False)
-    assert over is not None
-    assert [(one.key[1], len(one.found)) for one in over] == [(2, 0), (3, 4), (4, 5)]
-    assert len(gatherings) == 0
-
-
-def test_what_several_neighbours_have_counts_once() -> None:
-    storms = [Publication("b", number, "storms", {}, b"x" * 1000) for number in range(3)]
-    size = weight(storms[0])
-    gathering = Gathering(("a", 1), None, "ann", 4 * size, {})
-    for _ in range(2):
-        gathering.add(storms)
-        assert (gathering.bytes, gathering.publications) == (3 * size, storms)
-    newer = [Publication("b", number, "storms", {}, b"y" * 1000) for number in (3, 4)]
-    gathering.add(newer)
-    assert (gathering.bytes, gathering.publications) == (4 * size, [*storms[1:], *newer])
 
 
 LINK_DEEDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)))
@@ -491,3 +462,19 @@ def test_the_newest_are_chosen_in_order(times: list[int], room: int) -> None:
     all_of_them = [Publication("b", number, "storms", {}, b"", at_ms) for number, at_ms in enumerate(times)]
     chosen = newest(all_of_them, room * weight(STORM))
     assert [one.at_ms for one in chosen] == sorted(sorted(times, reverse=True)[:room])
+
+
+def test_the_newest_have_no_holes_where_one_is_too_large() -> None:
+    sizes = (100, 900, 300)
+    storms = [Publication("b", at_ms, "storms", {}, b"x" * size, at_ms) for at_ms, size in enumerate(sizes)]
+    room = weight(storms[0]) + weight(storms[2])
+    assert newest(storms, room) == storms[2:]
+    assert newest(storms, room + weight(storms[1])) == storms
+
+
+def test_attributes_weigh_whatever_their_values_are() -> None:
+    bare = weight(Publication("b", 1, "storms"))
+    numbers = Publication("b", 1, "storms", {f"n{number}": number + 0.5 for number in range(10)})
+    assert weight(numbers) == bare + 10 * (OF_ATTRIBUTE + 2)
+    texts = Publication("b", 1, "Stürme", {"où": "çà", "safe": True}, b"abc")
+    assert weight(texts) == bare + 1 + 2 * OF_ATTRIBUTE + 3 + 4 + 4 + 3

@@ -25,7 +25,9 @@ from newsstand.overlay.messages import Position, Publication, PublicationId
 LARGEST_SHARE = 16
 """The largest publication takes one part of so many."""
 ROUGHLY = 400
-"""Bytes of a publication beside its texts and its body."""
+"""Bytes of a publication beside its attributes, its topic and its body."""
+OF_ATTRIBUTE = 100
+"""Bytes of an attribute beside its texts: its place among the others, and a number."""
 
 
 class MessageCache:
@@ -97,17 +99,23 @@ class MessageCache:
 
 def weight(publication: Publication) -> int:
     """About how many bytes a publication takes."""
-    texts = sum(
-        len(name) + (len(value) if isinstance(value, str) else 0) for name, value in publication.attributes.items()
+    attributes = sum(
+        OF_ATTRIBUTE + _length(name) + (_length(value) if isinstance(value, str) else 0)
+        for name, value in publication.attributes.items()
     )
-    return ROUGHLY + len(publication.topic) + texts + len(publication.body)
+    return ROUGHLY + _length(publication.topic) + attributes + len(publication.body)
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def newest(publications: Sequence[Publication], limit: int) -> list[Publication]:
-    """As many as fit into so many bytes, the newest first; what is chosen comes in order of time."""
+    """The newest that fit into so many bytes, in order of time: none is left out between two that are chosen."""
     chosen: list[Publication] = []
     for one in sorted(publications, key=attrgetter("position"), reverse=True):
-        if weight(one) <= limit:
-            limit -= weight(one)
-            chosen.append(one)
+        limit -= weight(one)
+        if limit < 0:
+            break
+        chosen.append(one)
     return chosen[::-1]
