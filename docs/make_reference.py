@@ -139,6 +139,30 @@ tables as numbers of rows.
 `--json` prints `{out, events, workload, …, end_ms}`: the number of events, and what `workload.json` says. See
 [broker events](trace-format.md#broker-events).
 """,
+    "newsstand workload push1995": """\
+`--json` prints `{out, rows, workload, …, exponent, end}`: the number of rows, `{servers, subnets, pages, versions,
+requests}`, and what `workload.json` says: the settings, `exponent`, that of Zipf's law over pages, and `end` in
+seconds. See [push traces](trace-format.md#push-traces).
+""",
+    "newsstand workload push1995-import": """\
+`--json` prints `{out, rows, notes}`: the number of rows, `{servers, subnets, pages, requests}`, and what was
+passed over. See [logs of servers](../how-to/read-your-traces.md#logs-of-servers-for-push-caching).
+""",
+    "newsstand workload push1995-report": """\
+`--json` prints `{correlation, servers}`: the mean over servers, and an object for each server with requests:
+
+| name | meaning |
+|---|---|
+| `server`, `name` | its number and name |
+| `requests`, `pages`, `subnets` | its requests, how many pages they were for, and from how many subnets |
+| `busiest_half_hour`, `busiest_requests` | when it begins, in seconds, and its requests |
+| `popular_share` | the share of requests to the most popular pages |
+| `correlation` | the mean over the most popular pages |
+| `popular` | `{page, requests, correlation}` of each, the most popular first |
+
+The correlation of a page is Pearson's, over all places from which the server was asked, between requests for the
+page and for all pages. It is `null` if either is the same everywhere.
+""",
     "newsstand workload import": """\
 `--json` prints `{out, publications, requests, subscriptions, source, notes}`.
 """,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from newsstand.cli import workload_push1995
 from newsstand.cli.options import Conf, Force, Json, Master, Strict
 from newsstand.cli.progress import progress, say
 
@@ -133,6 +134,11 @@ def bad2018(
         print(json.dumps({"out": str(out), "events": events, **settings.described()}))
     else:
         print(f"{out}: {events:,} events")
+
+
+app.command("push1995")(workload_push1995.push1995)
+app.command("push1995-import")(workload_push1995.push1995_import)
+app.command("push1995-report")(workload_push1995.push1995_report)
 
 
 @app.command("import")
