@@ -7,15 +7,16 @@ Taken(kept=('a', 'b'), left=())
 (<Verdict.CHECK: 'check'>, <Verdict.INVALID: 'invalid'>)
 
 Popularity is counted here: requests, of which each fades with a half-life. What an origin says of a page is a
-claim, believed up to the median: more popular pages have at most half of the room. So a page that is new here
-never displaces one above the median, and new pages never raise the median, whatever an origin claims, how much it
-pushes and under how many names; and no origin has more than its share of the room.
+claim, believed up to the median, above which pages have at most half of the room, and only as far as its earlier
+claims came true. So a page that is new here never displaces one above the median, and new pages never raise the
+median, whatever an origin claims, how much it pushes and under how many names; and no origin has more than its
+share of the room.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -25,6 +26,7 @@ from newsstand.errors import BadOption
 from newsstand.planning.push_consistency import CHECK_SHARE, must_check
 from newsstand.planning.push_offers import Offer, Taken
 from newsstand.planning.push_room import Room, Used
+from newsstand.planning.push_trust import TrackRecords
 
 Page = TypeVar("Page", int, str)
 
@@ -109,9 +111,9 @@ class PushCache(Generic[Page]):
         self.used = Used()
         self._half_life_s = half_life_s
         self._check_share = check_share
-        # In the order of arrival.
         self._copies: dict[tuple[int, Page], _Copy[Page]] = {}
         self._used_by: dict[int, Used] = {}
+        self._records = TrackRecords()
         self._arrivals = 0
         self._unit_since: float | None = None
 
@@ -122,7 +124,7 @@ class PushCache(Generic[Page]):
         return key in self._copies
 
     def pages(self) -> tuple[tuple[int, Page], ...]:
-        """All that is here, with its origin, in the order of arrival."""
+        """All that is here, with its origin."""
         return tuple(self._copies)
 
     def used_by(self, origin: int) -> Used:
@@ -142,6 +144,7 @@ class PushCache(Generic[Page]):
             self.counts.invalid += 1
             return Verdict.INVALID
         copy.popularity += unit
+        self._records.earn(origin, unit)
         if must_check(now, copy.checked, copy.modified, self._check_share):
             self.counts.checks += 1
             return Verdict.CHECK
@@ -164,7 +167,7 @@ class PushCache(Generic[Page]):
     def push(self, origin: int, offers: Iterable[Offer[Page]], now: float) -> Taken[Page]:
         """An origin offers pages, those that matter most first. One that is here already is renewed.
 
-        Claims are believed up to the median popularity, as it is before the first of the pages.
+        Median and trust are those of before the first of the pages.
         """
         return self._placed(origin, offers, now, believed=True)
 
@@ -176,30 +179,31 @@ class PushCache(Generic[Page]):
     def _placed(self, origin: int, offers: Iterable[Offer[Page]], now: float, believed: bool) -> Taken[Page]:
         unit = self._unit(now)
         ranked = sorted(self._copies.values(), key=attrgetter("rank"))
-        most = self._median(ranked) if believed else 0.0
-        before, first = tuple(self._copies), self._arrivals
-        offered: list[Page] = []
+        most, trust = (self._median(ranked), self._records.trust(origin, unit)) if believed else (0.0, 0.0)
+        before = tuple(self._copies)
+        # A dictionary as a set that keeps an order.
+        offered: dict[Page, None] = {}
         for offer in offers:
             old: _Copy[Page] | None = self._copies.get((origin, offer.page))
-            popularity = max(min(max(0.0, offer.requests * unit), most), old.popularity if old else 0.0)
-            new = _Copy(origin, offer.page, offer.size, offer.modified, now, popularity, self._arrivals)
-            leaving: list[_Copy[Page]] | None = self._leaving(new, old, ranked, first)
+            credit = trust * min(max(0.0, offer.requests * unit), most)
+            new = _Copy(origin, offer.page, offer.size, offer.modified, now, credit, self._arrivals)
             if old is not None:
-                ranked.remove(old)
-                self._remove(old)
-            for copy in leaving or ():
-                ranked.remove(copy)
-                self._remove(copy)
-            offered.append(offer.page)
+                new.popularity, new.arrival = max(credit, old.popularity), old.arrival
+            offered[offer.page] = None
+            leaving: list[_Copy[Page]] | None = self._leaving(new, old, ranked, offered)
+            for copy in (old, *(leaving or ())):
+                if copy is not None:
+                    ranked.remove(copy)
+                    self._remove(copy)
             if leaving is None:
                 self.counts.refused += 1
-            else:
-                insort(ranked, new, key=attrgetter("rank"))
-                self._add(new)
+                continue
+            insort(ranked, new, key=attrgetter("rank"))
+            self._add(new)
+            self._records.grant(origin, new.popularity - (old.popularity if old else 0.0))
         left = [key for key in before if key not in self._copies]
         self.counts.left += len(left)
-        kept = (page for page in dict.fromkeys(offered) if (origin, page) in self._copies)
-        return Taken(tuple(kept), tuple(left))
+        return Taken(tuple(page for page in offered if (origin, page) in self._copies), tuple(left))
 
     def _median(self, ranked: Sequence[_Copy[Page]]) -> float:
         """The least popularity above which pages have at most half of the room, of slots and of bytes.
@@ -216,7 +220,7 @@ class PushCache(Generic[Page]):
         return 0.0
 
     def _leaving(
-        self, new: _Copy[Page], old: _Copy[Page] | None, ranked: list[_Copy[Page]], first: int
+        self, new: _Copy[Page], old: _Copy[Page] | None, ranked: list[_Copy[Page]], offered: Container[Page]
     ) -> list[_Copy[Page]] | None:
         """The copies that leave for a new one; None if it does not come in."""
         replaced = old.used if old else Used()
@@ -225,13 +229,13 @@ class PushCache(Generic[Page]):
             (copy for copy in ranked if copy.origin == new.origin and copy is not old),
             self.origin_room,
             self.used_by(new.origin) - replaced,
-            first,
+            offered,
         )
         if own is None:
             return None
         gone = {id(old)} | {id(copy) for copy in own}
         used = self.used - replaced - sum((copy.used for copy in own), Used())
-        others = _freed(new, (copy for copy in ranked if id(copy) not in gone), self.room, used, first)
+        others = _freed(new, (copy for copy in ranked if id(copy) not in gone), self.room, used, offered)
         return None if others is None else own + others
 
     def _add(self, copy: _Copy[Page]) -> None:
@@ -260,23 +264,25 @@ class PushCache(Generic[Page]):
         if doublings > MOST_DOUBLINGS:
             for copy in self._copies.values():
                 copy.popularity *= 2.0**-doublings
+            self._records.scale(2.0**-doublings)
             self._unit_since, doublings = now, 0.0
         return float(2.0**doublings)
 
 
 def _freed(
-    new: _Copy[Page], candidates: Iterable[_Copy[Page]], room: Room, used: Used, first: int
+    new: _Copy[Page], candidates: Iterable[_Copy[Page]], room: Room, used: Used, offered: Container[Page]
 ) -> list[_Copy[Page]] | None:
     """The candidates that leave so that a new copy fits; None if it cannot, or if one of them is worth more.
 
-    Of equals the newer one wins, but among pages of one push, whose arrivals are from `first` on, the earlier.
+    Of equals the newer one wins, but of those offered together the earlier.
     """
     freed: list[_Copy[Page]] = []
     used += new.used
     if room.holds(used):
         return freed
     for copy in candidates:
-        if copy.popularity > new.popularity or (copy.popularity == new.popularity and copy.arrival >= first):
+        together = copy.origin == new.origin and copy.page in offered
+        if copy.popularity > new.popularity or (copy.popularity == new.popularity and together):
             return None
         freed.append(copy)
         used -= copy.used
