@@ -43,9 +43,10 @@ MESSAGES: list[Message] = [
     Request(9, SEVERE, ("storms",), ("b1",), (5, "b1", 7), 10),
     Response(9, ("storms",), ("b1",), "more", (STORM, STORM), 2),
     CacheRequest(9, SEVERE, ("b1",)),
-    CacheRequest(9, SEVERE, ("b1", "b2"), True, (5, "b1", 7), 1_000_000),
+    CacheRequest(9, SEVERE, ("b1", "b2"), True, (5, "b1", 7)),
     CacheResponse("b1", 9),
     CacheResponse("b1", 9, (STORM, STORM), False),
+    CacheResponse("b1", 9, (STORM,), True, False),
 ]
 
 

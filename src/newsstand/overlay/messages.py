@@ -229,8 +229,6 @@ class CacheRequest(_Message, frozen=True, array_like=True):
     """Whether it goes to every broker, and all answer; else those do that have a client who wants the same."""
     after: Position | None = None
     """Only what comes after this place."""
-    limit: Number = 0
-    """At most so many bytes of bodies, the newest first; 0 for as many as brokers give."""
 
 
 class CacheResponse(_Message, frozen=True, array_like=True):
@@ -243,6 +241,8 @@ class CacheResponse(_Message, frozen=True, array_like=True):
     publications: tuple[Publication, ...] = ()
     last: bool = True
     """Whether no more comes from the sender."""
+    whole: bool = True
+    """Whether nothing lacks of this, as far as the sender knows: it fits, and all beyond have answered."""
 
 
 Message = (

@@ -28,6 +28,8 @@ class Answer:
     """With the last one: topics of which not everything has come, so that it may be worth asking again."""
     more: tuple[str, ...] = ()
     """With the last one: topics of which there is more than was asked for."""
+    whole: bool = True
+    """With the last one, of caches: whether all have answered, and all that they have has come."""
 
 
 @dataclass(slots=True)

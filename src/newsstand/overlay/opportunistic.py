@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy, RequestPolicy
 from newsstand.overlay.batches import batches
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.gatherings import Gathering, Gatherings
+from newsstand.overlay.gatherings import Gathering, Gatherings, Key
 from newsstand.overlay.message_cache import MessageCache
 from newsstand.overlay.messages import (
     MOST_HOPS,
@@ -116,16 +116,20 @@ class CachingBroker(ReplicatingBroker):
     ) -> tuple[int, list[Out]]:
         """A client wants what caches have: the request's number, which its one answer has, and what is to be done.
 
-        Whether there was more, or somebody had more and could not answer, nobody can tell.
+        The answer is not `whole` if there was more, or if somebody may have had more and could not answer.
         """
         number, self._number = self._number, self._number + 1
         self.cached["requests"] += 1
         flooded = self.policy.request is RequestPolicy.FLOODED
-        request = CacheRequest(number, wanted, (self.name,), flooded, after, ANSWER_BYTES)
+        request = CacheRequest(number, wanted, (self.name,), flooded, after)
         return number, self._gather(request, None, client, self.cache.matching(wanted, after))
 
     def give_up(self, number: int) -> list[Out]:
-        return super().give_up(number) + self._answered(self.gatherings.give_up((self.name, number)))
+        return super().give_up(number) + self.stop_gathering((self.name, number))
+
+    def stop_gathering(self, key: Key) -> list[Out]:
+        """Whoever waits for what is gathered, a client or a neighbour, gets what has come."""
+        return self._answered(self.gatherings.give_up(key))
 
     # Neighbours
 
@@ -139,9 +143,8 @@ class CachingBroker(ReplicatingBroker):
         match message:
             case CacheRequest():
                 return self._search(message, neighbour)
-            case CacheResponse(origin, number, publications, last):
-                over = self.gatherings.receive((origin, number), neighbour, publications, last)
-                return self._drop("response too late") if over is None else self._answered(over)
+            case CacheResponse():
+                return self._hear(message, neighbour)
             case _:
                 return super().receive(neighbour, message)
 
@@ -155,41 +158,59 @@ class CachingBroker(ReplicatingBroker):
         if not request.flooded:
             found = [one for one in found if self._is_wanted(one)]
         path: Path = (*request.path, self.name)
-        onward = CacheRequest(request.number, request.filter, path, request.flooded, request.after, request.limit)
+        onward = CacheRequest(request.number, request.filter, path, request.flooded, request.after)
         return self._gather(onward, sender, None, found)
 
     def _gather(
         self, request: CacheRequest, sender: Name | None, client: Client | None, found: Sequence[Publication]
     ) -> list[Out]:
         """Ask those beyond, and answer with what they and this broker have as soon as all have answered."""
-        if len(request.path) >= MOST_HOPS:
-            asked = []
-        elif request.flooded:
+        if request.flooded:
             asked = self._others(sender)
         else:
             asked = self.subscriptions.neighbours_near(request.filter, sender)
-        limit = min(request.limit or ANSWER_BYTES, ANSWER_BYTES)
-        key = request.path[0], request.number
-        gathering = Gathering(key, sender, client, limit, dict.fromkeys(asked))
+        is_far = len(request.path) >= MOST_HOPS
+        waiting = {} if is_far else dict.fromkeys(asked)
+        gathering = Gathering(request, sender, client, ANSWER_BYTES, waiting, whole=not (is_far and asked))
         gathering.add(found)
+        out: list[Out] = [Send(neighbour, request) for neighbour in waiting]
         over = self.gatherings.begin(gathering)
-        return [Send(neighbour, request) for neighbour in asked] + self._answered(over)
+        return out + self._tell_early(gathering.key) + self._answered(over)
+
+    def _hear(self, response: CacheResponse, neighbour: Name) -> list[Out]:
+        """A neighbour tells what it and those beyond it have; nothing else than what was asked for is taken."""
+        key = response.origin, response.number
+        gathering = self.gatherings.get(key)
+        if gathering is None or neighbour not in gathering.waiting:
+            return self._drop("response too late")
+        wanted = [one for one in response.publications if gathering.wants(one)]
+        self.dropped["not asked for"] += len(response.publications) - len(wanted)
+        over = self.gatherings.receive(key, neighbour, wanted, response.last, response.whole)
+        return self._tell_early(key) + self._answered(over or [])
+
+    def _tell_early(self, key: Key) -> list[Out]:
+        """Give a neighbour what has come for it, while others are waited for."""
+        gathering = self.gatherings.get(key)
+        if gathering is None or gathering.asked_by is None:
+            return []
+        origin, number = key
+        fresh = gathering.pass_on()
+        parts = batches(fresh, BATCH) if fresh else ()
+        return [Send(gathering.asked_by, CacheResponse(origin, number, part, last=False)) for part in parts]
 
     def _answered(self, over: Iterable[Gathering]) -> list[Out]:
         """Answer those who wait for gatherings that are over."""
         out: list[Out] = []
         for gathering in over:
-            found = gathering.publications
             origin, number = gathering.key
             if gathering.asked_by is None:
+                found = gathering.publications
                 self._copy(found)
-                out.append(Answer(gathering.client, number, tuple(found), finished=True))
+                out.append(Answer(gathering.client, number, tuple(found), finished=True, whole=gathering.whole))
                 continue
-            parts = list(batches(found, BATCH))
-            out += [
-                Send(gathering.asked_by, CacheResponse(origin, number, part, place == len(parts)))
-                for place, part in enumerate(parts, start=1)
-            ]
+            *parts, last = batches(gathering.rest, BATCH)
+            out += [Send(gathering.asked_by, CacheResponse(origin, number, part, last=False)) for part in parts]
+            out.append(Send(gathering.asked_by, CacheResponse(origin, number, last, whole=gathering.whole)))
         return out
 
     # The cache
