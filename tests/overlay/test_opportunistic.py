@@ -16,6 +16,7 @@ from worlds import FILTERS, PUBLICATIONS, held, trees
 
 from newsstand.model import OPPORTUNISTIC_POLICIES, OpportunisticPolicy
 from newsstand.overlay import opportunistic
+from newsstand.overlay.filter_syntax import parse
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.message_cache import LARGEST_SHARE, OF_ATTRIBUTE, MessageCache, newest, weight
 from newsstand.overlay.messages import MOST_HOPS, CacheRequest, CacheResponse, Name, Publication, PublicationId
@@ -29,7 +30,7 @@ STORMS = Filter.of_topic("storms")
 STORM = Publication("b", 1, "storms")
 
 
-@pytest.mark.parametrize("module", ["message_cache", "opportunistic"])
+@pytest.mark.parametrize("module", ["interest", "message_cache", "opportunistic"])
 def test_examples_in_the_code_are_right(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"newsstand.overlay.{module}")).failed == 0
 
@@ -393,6 +394,60 @@ def test_requests_go_neither_in_a_ring_nor_too_far() -> None:
     assert broker.dropped == Counter({"went in a ring": 2, "from a stranger": 1})
 
 
+class Counting:
+    """How often filters are compared with messages."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._calls = 0
+
+    def filter(self, text: str) -> Filter:
+        wanted = Filter(parse(text))
+        matches = wanted.matches
+
+        def counted(message: Publication) -> bool:
+            self._calls += 1
+            return matches(message)
+
+        self._monkeypatch.setattr(wanted, "matches", counted)
+        return wanted
+
+    def calls(self) -> int:
+        """Since they were asked for last."""
+        calls, self._calls = self._calls, 0
+        return calls
+
+
+def test_a_filter_and_a_cached_message_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting(monkeypatch)
+    broker = CachingBroker("b")
+    broker.cache_by(OpportunisticPolicy(), 30)
+    broker.link_up("a")
+    broker.subscribe("ann", STORMS)
+    for number in range(30):
+        broker.publish("storms", {"place": number}, at_ms=number)
+    for number in range(40):
+        broker.subscribe(f"client {number}", counting.filter(f"topic = 'storms' and place = {100 + number}"))
+        broker.subscribe("eve", counting.filter(f"topic = 'storms' and place != {number}"))
+    assert counting.calls() == 2 * 40 * 30
+    same = counting.filter("topic = 'storms' and place = 100")
+    broker.subscribe("eve", same)
+    broker.unsubscribe("eve", same)
+    broker.client_gone("ann")
+    request = CacheRequest(1, STORMS, ("a",))
+    [response] = broker.receive("a", request)
+    assert isinstance(response, Send)
+    assert isinstance(response.message, CacheResponse)
+    assert len(response.message.publications) == 30, "eve wants all of them"
+    broker.client_gone("eve")
+    assert broker.cached["degraded"] == 30
+    broker.cache_by(OpportunisticPolicy(), 20)
+    assert counting.calls() == 0
+    assert broker.receive("a", CacheRequest(2, STORMS, ("a",))) == [Send("a", CacheResponse("a", 2))]
+    broker.subscribe("ann", counting.filter("topic = 'storms'"))
+    assert counting.calls() == 20
+
+
 LINK_DEEDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)))
 
 
@@ -450,9 +505,10 @@ def test_a_cache_never_has_more_bytes_or_slots_than_it_may(sizes: list[int], slo
         assert found == [one for one in reversed(expected) if one.topic == "topic 1"]
     for one in list(expected):
         assert not cache.put(one)
-    small = cache.resized(2, most_bytes)
-    assert list(small) == [one.id for one in expected[:2]]
-    assert held(small._of_topic) == held({one.topic: {} for one in expected[:2]}) + sum(
+    cache.resize(2)
+    assert list(cache) == [one.id for one in expected[:2]]
+    assert cache.bytes == sum(map(weight, expected[:2]))
+    assert held(cache._of_topic) == held({one.topic: {} for one in expected[:2]}) + sum(
         held({one.id: one}) for one in expected[:2]
     )
 

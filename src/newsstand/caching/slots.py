@@ -83,6 +83,13 @@ class SlotCache(Generic[Key, Item]):
         del self._heights[key]
         return key, item
 
+    def resize(self, slots: int) -> list[tuple[Key, Item]]:
+        """Have so many slots from now on; what has left, the bottom one first."""
+        if slots < 0:
+            raise ValueError(f"a cache cannot have {slots} slots")
+        self.slots = slots
+        return [self.take_bottom() for _ in range(len(self._items) - slots)]
+
     def _to_top(self, key: Key) -> None:
         self._items.move_to_end(key)
         self._highest += 1

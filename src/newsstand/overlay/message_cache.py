@@ -20,6 +20,7 @@ from operator import attrgetter
 
 from newsstand.caching.slots import SlotCache
 from newsstand.overlay.filters import Filter
+from newsstand.overlay.interest import Interest
 from newsstand.overlay.messages import Position, Publication, PublicationId
 
 LARGEST_SHARE = 16
@@ -36,6 +37,8 @@ class MessageCache:
     def __init__(self, slots: int, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.bytes = 0
+        self.interest = Interest()
+        """What clients of this broker want of it."""
         self._slots: SlotCache[PublicationId, Publication] = SlotCache(slots)
         self._of_topic: dict[str, dict[PublicationId, Publication]] = {}
 
@@ -58,6 +61,7 @@ class MessageCache:
         size = weight(publication)
         if not self.slots or publication.id in self._slots or size > self.most_bytes // LARGEST_SHARE:
             return False
+        self.interest.enter(publication, self.interest.in_(publication))
         left = self._slots.put(publication.id, publication)
         self._of_topic.setdefault(publication.topic, {})[publication.id] = publication
         self.bytes += size
@@ -82,14 +86,17 @@ class MessageCache:
         """Move publications that are here to the bottom; they keep their order among each other."""
         self._slots.degrade(*(one.id for one in publications))
 
-    def resized(self, slots: int, most_bytes: int) -> MessageCache:
-        """The same in so many slots and bytes; those at the bottom may not fit."""
-        made = MessageCache(slots, most_bytes)
-        for _, publication in reversed(list(self._slots.items())):
-            made.put(publication)
-        return made
+    def add_interest(self, wanted: Filter) -> None:
+        """One more client of this broker wants what matches."""
+        self.interest.add(wanted, () if wanted in self.interest else self.matching(wanted))
+
+    def resize(self, slots: int) -> None:
+        """Have so many slots from now on; those at the bottom may have to leave."""
+        for _, publication in self._slots.resize(slots):
+            self._forget(publication)
 
     def _forget(self, publication: Publication) -> None:
+        self.interest.leave(publication)
         of_topic = self._of_topic[publication.topic]
         del of_topic[publication.id]
         if not of_topic:

@@ -82,34 +82,30 @@ class CachingBroker(ReplicatingBroker):
     def cache_by(self, policy: OpportunisticPolicy, slots: int) -> None:
         """Cache by this policy from now on, in so many slots."""
         self.policy = policy
-        if slots != self.cache.slots:
-            self.cache = self.cache.resized(slots, self.cache.most_bytes)
+        self.cache.resize(slots)
 
     # Clients
 
     def subscribe(self, client: Client, wanted: Filter) -> list[Out]:
         """A client wants what matches from now on; what is cached and new to it is regenerated."""
-        if client is not STORAGE and self._has_priority:
-            known = [other for other in self.subscriptions.of_client(client) if _share_topics(other, wanted)]
-            found = [one for one in self.cache.matching(wanted) if not _matches_any(known, one)]
-            self.cache.regenerate(found)
-            self.cached["regenerated"] += len(found)
+        if client is not STORAGE and not self.subscriptions.wants(client, wanted):
+            self.cache.add_interest(wanted)
+            if self._has_priority:
+                found = self.cache.interest.beyond(wanted, self.subscriptions.of_client(client))
+                self.cache.regenerate(found)
+                self.cached["regenerated"] += len(found)
         return super().subscribe(client, wanted)
 
     def unsubscribe(self, client: Client, wanted: Filter) -> list[Out]:
         """A client no longer wants what matches; what nobody here wants any more is degraded."""
-        known = self.subscriptions.of_client(client)
-        out = super().unsubscribe(client, wanted)
-        if wanted in known:
+        if self.subscriptions.wants(client, wanted):
             self._left(client, [wanted])
-        return out
+        return super().unsubscribe(client, wanted)
 
     def client_gone(self, client: Client) -> list[Out]:
         self.gatherings.drop(client)
-        known = self.subscriptions.of_client(client)
-        out = super().client_gone(client)
-        self._left(client, known)
-        return out
+        self._left(client, self.subscriptions.of_client(client))
+        return super().client_gone(client)
 
     def request_cached(
         self, client: Client, wanted: Filter, *, after: Position | None = None
@@ -156,7 +152,7 @@ class CachingBroker(ReplicatingBroker):
             return [Send(sender, CacheResponse(origin, request.number))]
         found = self.cache.matching(request.filter, request.after)
         if not request.flooded:
-            found = [one for one in found if self._is_wanted(one)]
+            found = [one for one in found if self.cache.interest.is_wanted(one.id)]
         path: Path = (*request.path, self.name)
         onward = CacheRequest(request.number, request.filter, path, request.flooded, request.after)
         return self._gather(onward, sender, None, found)
@@ -243,27 +239,14 @@ class CachingBroker(ReplicatingBroker):
         return self.advertisements.nearest(publication.topic) is not None
 
     def _left(self, client: Client, filters: Sequence[Filter]) -> None:
-        """A client has stopped wanting what matches any of these."""
-        if client is STORAGE or not self._has_priority:
+        """A client stops wanting what matches any of these."""
+        if client is STORAGE:
             return
-        found = {one.id: one for wanted in filters for one in self.cache.matching(wanted)}
-        alone = [one for one in found.values() if not self._is_wanted(one)]
-        self.cache.degrade(alone)
-        self.cached["degraded"] += len(alone)
-
-    def _is_wanted(self, publication: Publication) -> bool:
-        """Whether a client of this broker wants a publication."""
-        return self.subscriptions.wanted_beside(publication, STORAGE)
+        alone = [one for wanted in filters for one in self.cache.interest.remove(wanted)]
+        if self._has_priority:
+            self.cache.degrade(alone)
+            self.cached["degraded"] += len(alone)
 
     def _others(self, sender: Name | None) -> list[Name]:
         """All neighbours by the tree but one."""
         return [neighbour for neighbour, tree in self.links.items() if tree and neighbour != sender]
-
-
-def _matches_any(filters: Iterable[Filter], publication: Publication) -> bool:
-    return any(wanted.matches(publication) for wanted in filters)
-
-
-def _share_topics(one: Filter, other: Filter) -> bool:
-    """Whether filters may match messages of the same topic, as far as they name topics: told quickly."""
-    return one.topics is None or other.topics is None or not one.topics.isdisjoint(other.topics)

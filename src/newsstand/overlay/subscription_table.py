@@ -122,14 +122,6 @@ class SubscriptionTable:
                 found |= neighbours
         return [neighbour for neighbour in found if neighbour != sender]
 
-    def wanted_beside(self, publication: Publication, client: Client) -> bool:
-        """Whether any client wants a publication but this one."""
-        for wanted in self._by_topic.of(publication.topic):
-            clients = self._wanting[wanted].clients
-            if len(clients) > (client in clients) and wanted.matches(publication):
-                return True
-        return False
-
     def neighbours_near(self, wanted: Filter, sender: Name | None) -> list[Name]:
         """From whom subscriptions came that may match the same as a filter: not its sender."""
         found: dict[Name, None] = {} if sender is None else {sender: None}
@@ -142,6 +134,10 @@ class SubscriptionTable:
     def of_client(self, client: Client) -> list[Filter]:
         """What a client wants."""
         return list(self._of_client.get(client, ()))
+
+    def wants(self, client: Client, wanted: Filter) -> bool:
+        """Whether a client has subscribed with this filter."""
+        return wanted in self._of_client.get(client, ())
 
     def heard(self) -> dict[Name, frozenset[Filter]]:
         """The table: for every neighbour the filters that it has sent."""
