@@ -341,6 +341,7 @@ def test_a_broker_without_slots_passes_on_what_others_ask() -> None:
     caches.subscribe(3, "ann")
     published = caches.publish(1)
     caches.broker(2).cache_by(caches.policy, 0)
+    caches.subscribe(1, "bob")
     assert caches.ask(1, "bob") == [published]
     assert caches.cached() == {1: [published], 2: [], 3: [published]}
 
@@ -392,6 +393,41 @@ def test_requests_go_neither_in_a_ring_nor_too_far() -> None:
     assert broker.receive("c", once) == [Send("c", CacheResponse("b", 3))]
     assert broker.receive("stranger", once) == []
     assert broker.dropped == Counter({"went in a ring": 2, "from a stranger": 1})
+
+
+def test_a_request_without_a_subscription_leaves_the_cache_as_it_is() -> None:
+    caches = Caches(Topology(2, ((1, 2),)), "sel-sub-prt", slots=3)
+    caches.subscribe(1, "ann", Filter.of_topic("fires"))
+    caches.subscribe(2, "bob")
+    fires = [caches.publish(1, "fires", at_ms) for at_ms in range(3)]
+    storms = [caches.publish(2, "storms", at_ms, b"x" * at_ms) for at_ms in range(3)]
+    assert caches.ask(1, "eve") == storms, "it gets them all the same"
+    assert caches.cached()[1] == fires[::-1]
+    assert caches.broker(1).cached["copied"] == 0
+    caches.subscribe(1, "eve")
+    assert caches.ask(1, "eve") == storms
+    assert caches.cached()[1] == storms[::-1]
+
+
+def test_of_what_a_request_brings_only_what_is_subscribed_to_is_copied() -> None:
+    caches = line_of(2)
+    caches.subscribe(2, "bob")
+    caches.subscribe(1, "eve", Filter.parse("severity > 2"))
+    for severity in range(5):
+        caches.act(2, lambda broker, severity=severity: broker.publish("storms", {"severity": severity}, at_ms=1))
+    caches.broker(1).cache_by(caches.policy, 0)
+    caches.broker(1).cache_by(caches.policy, 5)
+    published = list(caches.broker(2).cache)[::-1]
+    assert caches.ask(1, "eve") == published
+    assert caches.cached()[1] == published[:2:-1]
+
+
+def test_what_fits_into_no_answer_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches = line_of(1, "all-fld-nop")
+    monkeypatch.setattr(opportunistic, "ANSWER_BYTES", weight(STORM) + 10)
+    fits = caches.publish(1, body=b"x" * 10)
+    caches.publish(1, body=b"x" * 11)
+    assert caches.cached()[1] == [fits]
 
 
 class Counting:

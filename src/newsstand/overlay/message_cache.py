@@ -56,12 +56,15 @@ class MessageCache:
         """What is cached, from top to bottom."""
         return iter(self._slots)
 
-    def put(self, publication: Publication) -> bool:
-        """Place a publication in the top slot; False if it is here already or too large."""
+    def put(self, publication: Publication, *, unwanted: bool = True) -> bool:
+        """Place a publication in the top slot; False if it is here, too large, or unwanted and must not be."""
         size = weight(publication)
         if not self.slots or publication.id in self._slots or size > self.most_bytes // LARGEST_SHARE:
             return False
-        self.interest.enter(publication, self.interest.in_(publication))
+        matching = self.interest.in_(publication)
+        if not (matching or unwanted):
+            return False
+        self.interest.enter(publication, matching)
         left = self._slots.put(publication.id, publication)
         self._of_topic.setdefault(publication.topic, {})[publication.id] = publication
         self.bytes += size

@@ -2,7 +2,7 @@
 
 What nobody stores may yet be found: where clients want it, brokers keep it in k slots as long as there is room. A
 client's request goes along the tree, each broker answers for itself and for those beyond it, and the client's own
-broker keeps a copy of what comes.
+broker keeps a copy of what comes and is subscribed to.
 
 >>> a, b = CachingBroker("a"), CachingBroker("b")
 >>> for broker in (a, b):
@@ -14,6 +14,7 @@ broker keeps a copy of what comes.
 >>> done = [b.receive("a", out.message) for out in a.publish("storms", at_ms=1000)]
 >>> list(a.cache), list(b.cache)
 ([], [('a', 1)])
+>>> done = [b.receive("a", out.message) for out in a.subscribe("bob", storms)]
 >>> number, [request] = a.request_cached("bob", storms)
 >>> [response] = b.receive("a", request.message)
 >>> [answer] = a.receive("b", response.message)
@@ -30,7 +31,7 @@ from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy, 
 from newsstand.overlay.batches import batches
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.gatherings import Gathering, Gatherings, Key
-from newsstand.overlay.message_cache import MessageCache
+from newsstand.overlay.message_cache import MessageCache, weight
 from newsstand.overlay.messages import (
     MOST_HOPS,
     CacheRequest,
@@ -226,14 +227,16 @@ class CachingBroker(ReplicatingBroker):
         return super()._onward(message, sender)
 
     def _copy(self, found: Iterable[Publication]) -> None:
-        """Keep what came for a client and is not here, the newest at the top."""
+        """Keep what came for a client, is not here and is subscribed to here, the newest at the top."""
         # Chosen before any is put: what these drive out must not come back.
         for publication in [one for one in found if one.id not in self.cache]:
-            self.cached["copied"] += self._put(publication)
+            self.cached["copied"] += self._put(publication, unwanted=False)
 
-    def _put(self, publication: Publication) -> bool:
-        """Cache a publication, unless a storage has it: then nobody will ask for it here."""
-        return not self._is_stored(publication) and self.cache.put(publication)
+    def _put(self, publication: Publication, *, unwanted: bool = True) -> bool:
+        """Cache a publication, unless a storage has it or it fits into no answer: nobody would get it here."""
+        if self._is_stored(publication) or weight(publication) > ANSWER_BYTES:
+            return False
+        return self.cache.put(publication, unwanted=unwanted)
 
     def _is_stored(self, publication: Publication) -> bool:
         return self.advertisements.nearest(publication.topic) is not None
