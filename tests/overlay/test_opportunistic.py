@@ -279,6 +279,23 @@ def test_what_only_a_storage_wants_is_not_cached_nor_what_a_storage_advertises()
     assert caches.cached() == {1: [], 2: []}
 
 
+def test_what_is_cached_of_a_topic_is_forgotten_when_it_gets_a_storage() -> None:
+    caches = line_of(3, "sel-sub-prt")
+    for name in (1, 2, 3):
+        caches.subscribe(name, "ann", Filter.parse("true"))
+    caches.publish(1, "storms")
+    fire = caches.publish(1, "fires")
+    caches.publish(1, "storms")
+    caches.act(2, lambda broker: broker.become_storage(["storms"]))
+    assert caches.cached() == {1: [fire], 2: [fire], 3: [fire]}
+    assert caches.broker(1).cache.bytes == weight(Publication(1, 1, "fires"))
+    caches.subscribe(1, "bob")
+    assert caches.broker(1).cached["regenerated"] == 0
+    caches.act(2, lambda broker: broker.become_storage([]))
+    storm = caches.publish(1, "storms")
+    assert caches.cached() == {1: [storm, fire], 2: [storm, fire], 3: [storm, fire]}
+
+
 def test_a_publication_that_is_sent_again_is_not_cached_again() -> None:
     caches = Caches(Topology(2, ((1, 2),)), "sel-sub-nop", slots=2)
     caches.subscribe(2, "ann")

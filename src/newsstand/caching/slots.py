@@ -77,6 +77,11 @@ class SlotCache(Generic[Key, Item]):
             self._lowest -= 1
             self._heights[key] = self._lowest
 
+    def remove(self, key: Key) -> Item:
+        """Take an item out, wherever it stands."""
+        del self._heights[key]
+        return self._items.pop(key)
+
     def take_bottom(self) -> tuple[Key, Item]:
         """Remove the bottom item."""
         key, item = self._items.popitem(last=False)

@@ -89,6 +89,11 @@ class MessageCache:
         """Move publications that are here to the bottom; they keep their order among each other."""
         self._slots.degrade(*(one.id for one in publications))
 
+    def forget(self, topic: str) -> None:
+        """Cache nothing any more of what there is of a topic."""
+        for key in list(self._of_topic.get(topic, ())):
+            self._forget(self._slots.remove(key))
+
     def add_interest(self, wanted: Filter) -> None:
         """One more client of this broker wants what matches."""
         self.interest.add(wanted, () if wanted in self.interest else self.matching(wanted))

@@ -34,6 +34,7 @@ from newsstand.overlay.gatherings import Gathering, Gatherings, Key
 from newsstand.overlay.message_cache import MessageCache, weight
 from newsstand.overlay.messages import (
     MOST_HOPS,
+    Advertise,
     CacheRequest,
     CacheResponse,
     Message,
@@ -108,6 +109,11 @@ class CachingBroker(ReplicatingBroker):
         self._left(client, self.subscriptions.of_client(client))
         return super().client_gone(client)
 
+    def advertise(self, topics: Iterable[str]) -> list[Out]:
+        out = super().advertise(topics)
+        self._forget_stored(self.advertisements.own)
+        return out
+
     def request_cached(
         self, client: Client, wanted: Filter, *, after: Position | None = None
     ) -> tuple[int, list[Out]]:
@@ -142,6 +148,10 @@ class CachingBroker(ReplicatingBroker):
                 return self._search(message, neighbour)
             case CacheResponse():
                 return self._hear(message, neighbour)
+            case Advertise(topics):
+                out = super().receive(neighbour, message)
+                self._forget_stored(topics)
+                return out
             case _:
                 return super().receive(neighbour, message)
 
@@ -222,7 +232,7 @@ class CachingBroker(ReplicatingBroker):
 
     def _onward(self, message: Publish, sender: Name | None) -> list[Name]:
         everywhere = self.cache.slots and self.policy.caching is CachingPolicy.ALL and not message.late
-        if everywhere and not self._is_stored(message.publication):
+        if everywhere and not self._is_stored(message.publication.topic):
             return self._others(sender)
         return super()._onward(message, sender)
 
@@ -234,12 +244,17 @@ class CachingBroker(ReplicatingBroker):
 
     def _put(self, publication: Publication, *, unwanted: bool = True) -> bool:
         """Cache a publication, unless a storage has it or it fits into no answer: nobody would get it here."""
-        if self._is_stored(publication) or weight(publication) > ANSWER_BYTES:
+        if self._is_stored(publication.topic) or weight(publication) > ANSWER_BYTES:
             return False
         return self.cache.put(publication, unwanted=unwanted)
 
-    def _is_stored(self, publication: Publication) -> bool:
-        return self.advertisements.nearest(publication.topic) is not None
+    def _is_stored(self, topic: str) -> bool:
+        return self.advertisements.nearest(topic) is not None
+
+    def _forget_stored(self, topics: Iterable[str]) -> None:
+        """Storages of topics may have become known: what is cached of these only takes slots from now on."""
+        for topic in filter(self._is_stored, topics):
+            self.cache.forget(topic)
 
     def _left(self, client: Client, filters: Sequence[Filter]) -> None:
         """A client stops wanting what matches any of these."""
