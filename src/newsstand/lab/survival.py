@@ -5,23 +5,33 @@ Replications differ in their random numbers alone, each by its number, so they c
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
-from newsstand.caching.kernels.slots import Rules, Watched, new_network, simulate
+from newsstand.caching.kernels.slots import NOT_HALTED, Rules, Watched, new_network, simulate
 from newsstand.errors import BadOption
 from newsstand.lab.intervals import Interval, interval
 from newsstand.model import RequestPolicy
 from newsstand.spark import stoppable
 from newsstand.survival.setting import Setting
 
+Halted = NDArray[np.bool_]
+
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 WARM = 10
-"""Before messages are watched, as many are published as all caches hold, times this."""
+"""Before messages are watched, each broker caches as many as all caches hold, times this, on average."""
+MOST_WARM = 100_000_000
+"""So many are published before, at most: some seconds for one broker."""
+MOST_BYTES = 8_000_000_000
+BYTES = 25
+"""Of memory for each message and broker."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +59,23 @@ class Simulation:
     def __post_init__(self) -> None:
         if self.replications < 1:
             raise BadOption(f"--replications {self.replications}: must be at least 1")
-        if self.observations < self.replications:
-            raise BadOption(f"--observations {self.observations}: must be one a replication at least")
+        if self.observations < 2 * self.replications:
+            raise BadOption(f"--observations {self.observations}: must be two a replication at least")
         if self.seed < 0:
             raise BadOption(f"--seed {self.seed}: must not be negative")
         if self.classes and not np.isclose(sum(one.share for one in self.classes), 1):
             raise BadOption("the shares of all classes together must be 1")
+        if self.warm > MOST_WARM:
+            raise BadOption(
+                f"--intensity: so few messages are wanted that {self.warm:,} would be published before caches are "
+                f"full; at most {MOST_WARM:,} are"
+            )
+        room = self.setting.brokers**2 * self.setting.slots * BYTES * workers()
+        if room > MOST_BYTES:
+            raise BadOption(
+                f"--slots {self.setting.slots}: with {self.setting.brokers} brokers the simulation would take "
+                f"{room / 1e9:.0f} GB"
+            )
 
     @property
     def all_classes(self) -> tuple[MessageClass, ...]:
@@ -81,8 +102,10 @@ class Simulation:
 
     @property
     def warm(self) -> int:
-        """Messages that are published before any is watched."""
-        return WARM * self.setting.brokers * self.setting.slots
+        """Messages that are published before any is watched; of some only a part is cached."""
+        cached = sum(-one.share * math.expm1(-one.intensity) for one in self.all_classes)
+        share = cached if self.setting.selective else 1.0
+        return math.ceil(WARM * self.setting.brokers * self.setting.slots / share)
 
 
 @dataclass(frozen=True)
@@ -116,33 +139,43 @@ class Survival:
     copy_rate: Interval
 
 
-def watched(simulation: Simulation, replication: int) -> Watched:
+def workers() -> int:
+    """How many replications are done at once here."""
+    return os.cpu_count() or 1
+
+
+def watched(simulation: Simulation, replication: int, halted: Halted = NOT_HALTED) -> Watched:
     """One replication, message by message."""
     draws = np.random.SFC64(np.random.SeedSequence(simulation.seed, spawn_key=(replication,)))
     share, more = divmod(simulation.observations, simulation.replications)
     rules = simulation.rules
     return simulate(
-        rules, new_network(rules), np.random.Generator(draws), simulation.warm, share + (replication < more)
+        rules,
+        new_network(rules),
+        np.random.Generator(draws),
+        simulation.warm,
+        share + (replication < more),
+        halted,
     )
 
 
-def replicated(simulation: Simulation, replication: int) -> Replication:
+def replicated(simulation: Simulation, replication: int, halted: Halted = NOT_HALTED) -> Replication:
     """One replication, summed up."""
-    seen, setting = watched(simulation, replication), simulation.setting
+    seen, setting = watched(simulation, replication, halted), simulation.setting
     cached = seen.survival[seen.survival > 0]
     rates = seen.span * setting.publish_rate
     by_class = [
-        float(time / (rates * one.share)) if rates else 0.0
+        float(time / (rates * one.share))
         for time, one in zip(seen.messages_time, simulation.all_classes, strict=True)
     ]
     return Replication(
-        mst=float(seen.messages_time.sum() / rates) if rates else float(seen.survival.mean()),
+        mst=float(seen.messages_time.sum() / rates),
         mean_time=float(seen.survival.mean()),
         sd=float(cached.std(ddof=1)) if len(cached) > 1 else 0.0,
         p_loss=1 - len(cached) / len(seen.survival),
         quantiles=tuple(map(float, np.quantile(cached, QUANTILES))) if len(cached) else (0.0,) * len(QUANTILES),
         class_mst=tuple(by_class),
-        copy_rate=seen.copied / (seen.span * setting.brokers) if seen.span else 0.0,
+        copy_rate=seen.copied / (seen.span * setting.brokers),
     )
 
 
@@ -150,11 +183,13 @@ def simulated(
     simulation: Simulation, each: Callable[[Iterable[Replication]], Iterable[Replication]] = iter
 ) -> Survival:
     """All replications here, on all cores; `each` sees them come."""
-    with ThreadPoolExecutor() as threads:
-        coming = threads.map(lambda number: replicated(simulation, number), range(simulation.replications))
+    halted = np.zeros(1, np.bool_)
+    with ThreadPoolExecutor(workers()) as threads:
+        coming = threads.map(lambda number: replicated(simulation, number, halted), range(simulation.replications))
         try:
             return summed_up(list(each(coming)))
         except BaseException:
+            halted[0] = True
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 

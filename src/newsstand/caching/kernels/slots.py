@@ -24,6 +24,9 @@ END = 0
 """Of every list: before the first message and after the last. Messages are numbered from 1."""
 
 
+NOT_HALTED = np.zeros(1, np.bool_)
+
+
 class Rules(NamedTuple):
     """What is simulated; a class of messages is a place in the arrays."""
 
@@ -94,7 +97,7 @@ def new_network(rules: Rules) -> Network:
         born=np.zeros(most),
         kind=np.zeros(most, np.int64),
         seen=np.full(most, NOWHERE),
-        live=np.arange(1, most + 1),
+        live=np.arange(1, most),
         place=np.arange(-1, most - 1),
     )
 
@@ -152,15 +155,25 @@ def _swap(net: Network, one: int, other: int) -> None:
 
 
 @jit
-def simulate(rules: Rules, net: Network, random: np.random.Generator, warm: int, watched: int) -> Watched:
-    """Publish `warm` messages, then `watched` ones, and go on until each of these is gone from every cache."""
+def simulate(
+    rules: Rules,
+    net: Network,
+    random: np.random.Generator,
+    warm: int,
+    watched: int,
+    halted: NDArray[np.bool_] = NOT_HALTED,
+) -> Watched:
+    """Publish `warm` messages, then `watched` ones, and go on until each of these is gone from every cache.
+
+    If anybody sets `halted[0]` meanwhile, it ends soon, with what has been seen so far.
+    """
     survival, kinds = np.zeros(watched), np.zeros(watched, np.int64)
     now, begun, span = 0.0, 0.0, 0.0
     messages_time, cached_by_kind = np.zeros(len(rules.shares)), np.zeros(len(rules.shares))
     cached, published, gone, crowd = 0, 0, 0, 1
     copied, regenerated, degraded = 0, 0, 0
     client_rate, leave_rate = rules.client_rates.max(), rules.leave_rates.max()
-    while gone < watched:
+    while gone < watched and not halted[0]:
         bound = client_rate + leave_rate * crowd
         rate = rules.publish_rate + cached * rules.brokers * bound
         step = random.exponential() / rate
@@ -172,7 +185,6 @@ def simulate(rules: Rules, net: Network, random: np.random.Generator, warm: int,
         lost = END
         if draw < 0:
             message = net.live[cached]
-            _swap(net, cached, cached)
             published += 1
             if published == warm + 1:
                 begun = now
