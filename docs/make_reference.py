@@ -125,6 +125,33 @@ replication. With `--class` there is no `client_rate` and no `intensity` but tho
 With `--master` or `--conf` each model, and each replication of a simulation, is a Spark task. See
 [dimension caches](../how-to/dimension-caches.md).
 """,
+    "newsstand push-cache": """\
+`--json` prints one object, or, if any option is given several values or a range, a list of them:
+
+| name | meaning |
+|---|---|
+| `threshold`, `pages`, `servers`, `caching`, `lookup`, `client_cache`, `slots`, `cap`, `seed` | the setting |
+| `traffic` | bytes times hops, of all that was sent: pages, redirects, pushes, checks |
+| `primary_traffic`, `primary_requests` | bytes that servers themselves sent, and how often they had to answer |
+| `cache_traffic` | bytes that push-caches sent |
+| `server_traffic` | the mean of the bytes that a server or an active push-cache sent |
+| `origins`, `available`, `active` | servers of the trace; push-caches, and those to which anything was pushed |
+| `stored_bytes`, `most_stored_bytes` | what all push-caches hold: in the end, and at most |
+| `requests` | all: `client_hits` + `hits` + `checks` + `origin_answers` |
+| `hits`, `stale_hits` | answered by a push-cache alone, and those of them with a page that had changed |
+| `checks`, `renewals` | answered by one that asked the server first, and those that brought a newer page |
+| `origin_answers` | answered by the server |
+| `redirects`, `redirected_pages` | answers that sent a client to a push-cache, and pages that they told of |
+| `invalid` | requests to push-caches that did not have the page any more |
+| `pushes`, `pushed_pages`, `pushed_bytes` | what was pushed |
+| `client_hits`, `client_stale_hits`, `client_bytes` | answered by an infinite client cache; what all hold |
+| `without` | the same without push-caches: four loads, and what is of client caches |
+| `uncached` | without any cache: `traffic`, `primary_traffic`, `primary_requests`, `server_traffic` |
+| `saved` | the share of each of these four that pushing saves, compared with `without`; below 0 if it costs |
+
+A page costs its size. A redirect, the word that a page is gone, and the word that a copy is still good cost 34
+bytes for each page that they are about; to ask costs nothing.
+""",
     "newsstand policies": """\
 `--json` prints a list of `{name, title, uses_push, offline}`.
 """,

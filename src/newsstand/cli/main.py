@@ -20,6 +20,7 @@ from newsstand.cli import (
     demo,
     plan,
     publish,
+    push_cache,
     replay,
     reproduce,
     simulate,
@@ -43,6 +44,7 @@ app.command("simulate")(simulate.simulate)
 app.command("replay")(replay.replay)
 app.command("plan")(plan.plan)
 app.command("survive")(survive.survive)
+app.command("push-cache")(push_cache.push_cache)
 app.command("policies")(simulate.policies)
 app.command("compare")(compare.compare)
 app.command("demo")(demo.demo)

@@ -1,0 +1,66 @@
+"""What push-caching saves over a range, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from newsstand.errors import BadOption
+from newsstand.lab.figures import COLOURS, DASHES, legend, panels, require_drawable, save
+from newsstand.lab.push_cache_runs import Comparison
+
+AXES = {
+    "threshold": "push-threshold",
+    "pages": "pages to push",
+    "servers": "available push-caches",
+    "slots": "pages a push-cache holds",
+    "cap": "share of a push-cache for one server",
+    "seed": "seed",
+}
+SHOWN: dict[str, Callable[[Comparison], float]] = {
+    "traffic, % of that without pushing": lambda one: 100 * one.outcome.traffic / one.without.traffic,
+    "primary traffic, % of that without": (
+        lambda one: 100 * one.outcome.primary_traffic / one.without.primary_traffic
+    ),
+    "active push-caches": lambda one: float(one.outcome.active),
+}
+
+
+def require_drawable_ranges(path: Path, ranged: Sequence[str]) -> None:
+    """Refuse what cannot be drawn, before anything is simulated for it."""
+    require_drawable(path)
+    if not ranged:
+        raise BadOption(f"--figure {path}: nothing to draw it over; give one option a range, as --servers 5:40:5")
+
+
+def draw_push_caches(answers: Sequence[Comparison], ranged: Sequence[str], path: Path) -> None:
+    """A panel a metric, over the first range; a line for each combination of all else."""
+    lines = _lines(answers, ranged[0])
+    figure, axes = panels(len(SHOWN), width=4.2, height=3.6)
+    for panel, (title, metric) in zip(axes, SHOWN.items(), strict=True):
+        for place, (label, line) in enumerate(lines.items()):
+            panel.plot(
+                list(line),
+                [metric(answer) for answer in line.values()],
+                DASHES[place // len(COLOURS) % len(DASHES)],
+                color=COLOURS[place % len(COLOURS)],
+                marker="o",
+                ms=4,
+                lw=1.3,
+                label=label,
+            )
+        panel.set_xlabel(AXES[ranged[0]])
+        panel.set_ylabel(title)
+    if len(lines) > 1:
+        legend(figure, axes, 4)
+    save(figure, path, (path.suffix,))
+
+
+def _lines(answers: Sequence[Comparison], over: str) -> dict[str, dict[float, Comparison]]:
+    names = [name for name in AXES if name != over] + ["caching", "lookup", "client_cache"]
+    varied = [name for name in names if len({getattr(answer.setting, name) for answer in answers}) > 1]
+    lines: dict[str, dict[float, Comparison]] = {}
+    for answer in answers:
+        label = ", ".join(f"{name.replace('_', ' ')} {getattr(answer.setting, name)}" for name in varied)
+        lines.setdefault(label, {})[getattr(answer.setting, over)] = answer
+    return lines
