@@ -89,8 +89,8 @@ def test_subnets_of_one_square_count_together(spark: SparkSession) -> None:
         squares(subnets, 0.0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=60))
-@settings(max_examples=10)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.integers(0, 5)), min_size=1, max_size=300))
+@settings(max_examples=4)
 def test_correlations_are_those_of_numpy(spark: SparkSession, asked: list[tuple[int, int, int]]) -> None:
     rows = [(0.0, server, subnet, 10 * server + page) for server, subnet, page in asked]
     found = {

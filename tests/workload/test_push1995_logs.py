@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -180,22 +179,26 @@ def test_a_domain_is_not_a_part_of_a_label_nor_an_address_of_a_domain(spark: Spa
     assert looked_up(spark, tmp_path, table, ["example.org", "10.0.0.0/24", "an.ample.org"]) == {"an.ample.org": 1}
 
 
-Prefix = st.tuples(st.integers(0, 2**8 - 1), st.integers(0, 8))
-
-
-@given(st.lists(Prefix, min_size=1, max_size=12, unique=True), st.lists(st.integers(0, 2**8 - 1), min_size=1))
-@settings(max_examples=6)
-def test_the_longest_prefix_that_fits_counts(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, prefixes: list[tuple[int, int]], nets: list[int]
-) -> None:
-    """Against a search through all prefixes; the bits that differ are the third octet's."""
-
-    def fits(net: int, prefix: tuple[int, int]) -> bool:
-        return net >> (8 - prefix[1]) == prefix[0] >> (8 - prefix[1])
-
-    table = "".join(f"10.0.{net}.0/{16 + bits},{place},0\n" for place, (net, bits) in enumerate(prefixes))
-    found = looked_up(spark, tmp_path_factory.mktemp("places"), table, [f"10.0.{net}.0/24" for net in set(nets)])
-    for net in nets:
-        lengths = [(prefix[1], -place) for place, prefix in enumerate(prefixes) if fits(net, prefix)]
-        expected = -max(lengths)[1] if lengths else None
-        assert found.get(f"10.0.{net}.0/24") == expected
+def test_the_longest_prefix_that_fits_counts(spark: SparkSession, tmp_path: Path) -> None:
+    """Forty random tables against a search through all prefixes; the second octet tells the table."""
+    draw = random.Random(1)
+    rows: list[tuple[int, int, int]] = []
+    for table in range(40):
+        prefixes = {(draw.randrange(256), draw.randint(0, 8)) for _ in range(draw.randint(1, 12))}
+        rows += [(table, net, bits) for net, bits in sorted(prefixes)]
+    nets = [(table, draw.randrange(256)) for table in range(40) for _ in range(20)]
+    lines = "".join(
+        f"10.{table}.{net}.0/{16 + bits},{row / 10},0\n" for row, (table, net, bits) in enumerate(rows)
+    )
+    names = sorted({f"10.{table}.{net}.0/24" for table, net in nets})
+    found = looked_up(spark, tmp_path, lines, names)
+    lengths = set()
+    for table, net in nets:
+        fitting = [
+            (bits, -row)
+            for row, (of, prefix, bits) in enumerate(rows)
+            if of == table and net >> (8 - bits) == prefix >> (8 - bits)
+        ]
+        lengths.add(max(fitting)[0] if fitting else None)
+        assert found.get(f"10.{table}.{net}.0/24") == (-max(fitting)[1] / 10 if fitting else None)
+    assert {None, 0, 1, 2, 3} <= lengths
