@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from newsstand.planning.backbone import Backbone, Hosts, Internet, hosts_by_weight
-from newsstand.planning.backbone_waxman import generated_backbone
+from newsstand.planning.backbone_waxman import BETA, generated_backbone
 from newsstand.planning.push_clusters import cluster_requests
 from newsstand.planning.push_strategies import STRATEGIES, nearness
 
@@ -56,10 +56,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--subnets", type=int, default=50_000)
     parser.add_argument("--servers", type=int, default=200)
+    parser.add_argument("--beta", type=float, default=BETA)
+    parser.add_argument("--country", action="append", help="two letters, several times for several; default all")
     asked = parser.parse_args()
     compile_all()
     rng = np.random.default_rng(1)
-    backbone = timed(f"a backbone of {asked.nodes:,} nodes", lambda: generated_backbone(asked.nodes, rng))
+    backbone = timed(
+        f"a backbone of {asked.nodes:,} nodes",
+        lambda: generated_backbone(asked.nodes, rng, beta=asked.beta, countries=asked.country),
+    )
     timed(f"hops between them, up to {backbone.hops.max()}", lambda: Backbone.hops.func(backbone))
     subnets = timed(f"{asked.subnets:,} subnets", lambda: hosts_by_weight(backbone, asked.subnets, rng))
     servers = hosts_by_weight(backbone, asked.servers, rng)

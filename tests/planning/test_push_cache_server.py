@@ -15,6 +15,7 @@ from newsstand.planning.push_cache import PushCache, Verdict
 from newsstand.planning.push_consistency import must_check
 from newsstand.planning.push_offers import Offer, Taken
 from newsstand.planning.push_room import Room, Used
+from newsstand.planning.push_trust import TrackRecords
 
 DAY = 86_400.0
 NEVER_CHECK = math.inf
@@ -87,6 +88,18 @@ def test_a_claim_that_is_none_is_nothing(claim: float) -> None:
     cache.push(1, offers("a"), now=0.0)
     ask(cache, 1, "a")
     assert cache.push(2, offers("x", requests=claim), now=0.0) == Taken()
+
+
+def test_of_too_many_track_records_the_oldest_is_forgotten() -> None:
+    records = TrackRecords(most=2)
+    for origin in (1, 2, 3):
+        records.grant(origin, 3.0)
+    records.earn(2, 1.0)
+    assert [records.trust(origin, unit=1.0) for origin in (1, 2, 3)] == [1.0, 0.5, 0.25]
+    records.scale(0.5)
+    assert records.trust(2, unit=0.5) == 0.5
+    records.earn(3, 99.0)
+    assert records.trust(3, unit=0.5) == 1.0
 
 
 def test_room_that_is_free_counts_as_unpopular() -> None:

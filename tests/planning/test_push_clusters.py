@@ -45,7 +45,7 @@ def test_the_winner_has_most_requests_and_of_equals_the_lowest_number(
 
 @pytest.mark.parametrize("strategy", ["hops", "miles"])
 @given(internet=internets(), data=st.data())
-@settings(deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_clusters_are_those_of_plain_loops(strategy: str, internet: Internet, data: st.DataObject) -> None:
     numbers = range(len(internet.servers))
     servers = data.draw(st.lists(st.sampled_from(numbers), min_size=1, unique=True))
@@ -73,9 +73,9 @@ def plain_distance(strategy: str, internet: Internet, subnet: int, server: int) 
         graph = networkx.Graph([*internet.backbone.topology.edges])
         graph.add_nodes_from(range(1, len(internet.backbone) + 1))
         return float(networkx.shortest_path_length(graph, int(start) + 1, int(end) + 1))
-    places = internet.backbone.places.vectors
-    # To nine digits, as ways of equal length may differ in their last ones.
-    return float(np.round(((places[start] - places[end]) ** 2).sum(), 9))
+    # Unrounded, and added up in the same order: ways of equal length may differ in their last digits.
+    x, y, z = (internet.backbone.places.vectors[start] - internet.backbone.places.vectors[end]).tolist()
+    return float(x * x + y * y + z * z)
 
 
 @given(internet=internets(), seed=st.integers(0, 2**32 - 1))
