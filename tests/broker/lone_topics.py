@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def lone_topics(folder: Path, metrics: Metrics | None = None) -> Topics:
     )
 
 
-async def _nowhere(topic: str) -> bool:
-    return False
+async def _nowhere(topics: Collection[str]) -> set[str]:
+    return set()
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,15 +11,18 @@ import pytest
 from lone_topics import lone_topics, running
 from topic_world import Client, World, until, world
 
+from newsstand.broker import topic_past, topic_searches
 from newsstand.broker.home import NoCoordinator
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_told import Opportunistic, OverlayTold
 from newsstand.broker.settings import BrokerSettings
+from newsstand.broker.topic_gathering import MOST_OF_ONE
 from newsstand.broker.topic_past import Page
+from newsstand.broker.topic_searches import MOST_QUEUED, MOST_WAITING
 from newsstand.broker.topics import Topics
 from newsstand.errors import BadOption
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Advertise, Publication
+from newsstand.overlay.messages import Advertise, CacheRequest, CacheResponse, Message, Publication, Subscribe
 
 WEST, MIDDLE, EAST = "b1", "b2", "b3"
 STORMS = "topic = 'storms'"
@@ -69,6 +72,7 @@ def test_what_was_published_survives_its_publisher_and_the_broker_that_cached_it
                 assert [one["body"] for one in page["messages"]][-5:] == [0, 1, 2, 3, 4]
                 assert (page["next"], page["missing"], page["cached"]) == (None, [], ["storms"])
             with line.client(WEST) as later:
+                later.subscribe(STORMS)
                 until(lambda: numbers(later) == [0, 1, 2, 3, 4], "the copy answers a broker beyond")
                 narrow = "topic = 'storms' and severity > 3"
                 assert numbers(later, narrow) == []
@@ -167,25 +171,190 @@ def test_without_slots_what_nobody_stores_is_missing(broker: Story) -> None:
 def test_what_ought_to_be_stored_is_missing_and_not_taken_for_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool | None
 ) -> None:
-    async def elsewhere(topic: str) -> bool:
+    asked: list[list[str]] = []
+
+    async def elsewhere(topics: Collection[str]) -> set[str]:
+        asked.append(list(topics))
         if wanted is None:
             raise NoCoordinator("cannot be reached")
-        return wanted
+        return {"hail", "snow"} if wanted else set()
 
     async def story() -> None:
+        monkeypatch.setattr(topic_past, "PATIENCE_S", 0.3)
         topics = lone_topics(tmp_path)
-        monkeypatch.setattr(topics._advertised, "_elsewhere", elsewhere)
+        monkeypatch.setattr(topics._storages, "_elsewhere", elsewhere)
         async with running(topics):
             await filled(topics, Opportunistic(slots=100))
             topics._linked("b")
-            topics._received("b", [Advertise(("hail",), (("b", 1),))])
+            topics._received("b", [Advertise(("hail", "snow"), (("b", 1),))])
             topics._unlinked("b")
-            page = await topics.past(Filter.parse("topic in ('hail', 'floods')"), None, 100)
-            expected = (("hail",), ("floods",)) if wanted is not False else ((), ("floods", "hail"))
-            assert (page.missing, page.cached) == expected
-            assert [one.topic for one in page.publications] == ["floods"] * 2
+            for number, topic in enumerate(("hail", "snow")):
+                topics._node.cache.put(Publication("z", number, topic))  # of before it was stored
+            named = await topics.past(Filter.parse("topic in ('hail', 'snow', 'floods')"), None, 100)
+            whole = await topics.past(Filter.parse("true"), None, 100)
+            if wanted is False:
+                assert (named.missing, named.cached) == ((), ("floods", "hail", "snow"))
+                assert whole.cached == ("fires", "floods", "hail", "snow")
+            else:
+                assert (named.missing, named.cached) == (("hail", "snow"), ("floods",))
+                assert [one.topic for one in named.publications] == ["floods"] * 2
+                assert whole.cached == ("fires", "floods")
+            assert asked == [["hail", "snow"]], "once for all, however often it is tried"
 
     asyncio.run(story())
+
+
+def test_what_was_advertised_is_remembered_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def elsewhere(topics: Collection[str]) -> set[str]:
+        return set(topics)
+
+    async def story() -> None:
+        monkeypatch.setattr(topic_past, "PATIENCE_S", 0.1)
+        async with running(topics := lone_topics(tmp_path)):
+            topics._linked("b")
+            topics._received("b", [Advertise(("hail",), (("b", 1),))])
+        topics = lone_topics(tmp_path)
+        monkeypatch.setattr(topics._storages, "_elsewhere", elsewhere)
+        async with running(topics):
+            topics.alone([], Opportunistic(slots=9))
+            page = await topics.past(Filter.of_topic("hail"), None, 100)
+            assert (page.missing, page.cached) == (("hail",), ())
+
+    asyncio.run(story())
+
+
+def test_a_silent_neighbour_costs_patience_and_not_what_is_here(
+    broker: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        await filled(topics, Opportunistic(slots=100))
+        monkeypatch.setattr(topic_past, "PATIENCE_S", 0.2)
+        topics._linked("a")
+        topics._received("a", [Subscribe(Filter.of_topic("fires"))])
+        page = await topics.past(Filter.of_topic("fires"), None, 100)
+        assert shown(page) == (["fires"] * 7, False, (), ("fires",))
+        assert not page.whole
+        assert len(topics._node.gatherings) == 0
+        assert (await topics.past(Filter.of_topic("floods"), None, 100)).whole, "nobody else has floods"
+
+    broker(story)
+
+
+def test_a_read_is_gathered_once_whatever_its_pages(broker: Story) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        await filled(topics, Opportunistic(slots=100))
+        found: list[Publication] = []
+        page = await topics.past(Filter.parse("true"), None, 2, "ann")
+        while page.next is not None:
+            found += page.publications
+            page = await topics.past(Filter.parse("true"), page.next, 2, "ann")
+            assert page.whole
+        assert len(found + page.publications) == 11
+        assert topics._node.cached["requests"] == 1
+        first = await topics.past(Filter.parse("true"), None, 2, "ann")
+        assert topics._node.cached["requests"] == 2, "who begins anew asks anew"
+        await topics.past(Filter.parse("true"), first.next, 2, "eve")
+        assert topics._node.cached["requests"] == 3, "what is kept is kept for one"
+
+    broker(story)
+
+
+def test_a_client_has_few_requests_open_and_equal_ones_are_one(
+    broker: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        await filled(topics, Opportunistic(slots=100))
+        monkeypatch.setattr(topic_past, "PATIENCE_S", 0.2)
+        topics._linked("a")
+        topics._received("a", [Subscribe(Filter.parse("true"))])
+        several = [Filter.parse(f"topic in ('fires', 'smoke {number}')") for number in range(6)]
+        asking = [asyncio.create_task(topics.past(one, None, 9, "eve")) for one in several]
+        asking += [asyncio.create_task(topics.past(several[0], None, 9, f"client {n}")) for n in range(9)]
+        await asyncio.sleep(0)
+        asking.append(asyncio.create_task(topics.past(Filter.of_topic("floods"), None, 9, "ann")))
+        async with asyncio.timeout(10):
+            while len(topics._node.gatherings) < MOST_OF_ONE + 1:
+                await asyncio.sleep(0.01)
+        assert topics._node.cached["requests"] == MOST_OF_ONE + 1, "four of eve's, one of ann's"
+        pages = await asyncio.gather(*asking)
+        assert topics._node.cached["requests"] == 6 + 1
+        assert [len(page.publications) for page in pages] == [7] * 15 + [2]
+        gone = asyncio.create_task(topics.past(several[0], None, 9, "eve"))
+        async with asyncio.timeout(10):
+            while not len(topics._node.gatherings):
+                await asyncio.sleep(0.01)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        await asyncio.sleep(0.01)
+        assert len(topics._node.gatherings) == 0, "nobody waits for it"
+
+    broker(story)
+
+
+def responses(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> list[CacheResponse]:
+    """What neighbours are told of caches from now on."""
+    sent: list[CacheResponse] = []
+
+    def send(neighbour: str, message: Message) -> None:
+        if isinstance(message, CacheResponse):
+            sent.append(message)
+
+    monkeypatch.setattr(topics.links, "send", send)
+    return sent
+
+
+def test_neighbours_are_answered_no_faster_than_they_read(broker: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        await filled(topics, Opportunistic(slots=100))
+        sent = responses(topics, monkeypatch)
+        waiting = [0]
+        monkeypatch.setattr(topics._searches, "_waiting", lambda neighbour: waiting[0])
+        fires = Filter.of_topic("fires")
+        topics._linked("a")
+
+        def ask(first: int, last: int) -> None:
+            topics._received("a", [CacheRequest(number, fires, ("a",)) for number in range(first, last)])
+
+        ask(1, 6)
+        assert sent == []
+        topics._searches._turn()
+        assert [one.number for one in sent] == [1, 2], "a few in each turn"
+        waiting[0] = MOST_WAITING
+        topics._searches._turn()
+        assert len(sent) == 2, "none while the line is full"
+        ask(6, 6 + MOST_QUEUED)
+        assert [(one.number, one.whole) for one in sent[2:]] == [(MOST_QUEUED + n, False) for n in (3, 4, 5)]
+        waiting[0] = 0
+        async with asyncio.timeout(10):
+            while len(sent) < 5 + MOST_QUEUED:
+                await asyncio.sleep(0.01)
+        whole = [one for one in sent if one.whole]
+        assert [one.number for one in whole] == list(range(1, 3 + MOST_QUEUED))
+        assert all(len(one.publications) == 7 and one.last for one in whole)
+
+    broker(story)
+
+
+def test_a_neighbour_that_asks_does_not_wait_for_one_that_is_silent(
+    broker: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        await filled(topics, Opportunistic(slots=100))
+        monkeypatch.setattr(topic_searches, "PATIENCE_S", 0.1)
+        sent = responses(topics, monkeypatch)
+        fires = Filter.of_topic("fires")
+        for name in ("a", "silent"):
+            topics._linked(name)
+            topics._received(name, [Subscribe(fires)])
+        topics._received("a", [CacheRequest(number, fires, ("a",)) for number in range(20)])
+        async with asyncio.timeout(10):
+            while sum(one.last for one in sent) < 20:
+                await asyncio.sleep(0.01)
+        assert not any(one.whole for one in sent if one.last)
+        found = [len(one.publications) for one in sent if not one.last]
+        assert found == [7] * topic_searches.MOST_OPEN, "what is here has come at once"
+
+    broker(story)
 
 
 def test_a_policy_that_is_not_known_turns_caches_off_and_is_told(

@@ -53,6 +53,9 @@ class PastShape(BaseModel):
     cached: list[str] = Field(
         description="topics without a storage: what brokers happen to have cached of them has come"
     )
+    whole: bool = Field(
+        description="false if brokers may have cached more than has come, so that asking again may help"
+    )
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,11 +86,13 @@ def topic_routes(desk: Desk) -> APIRouter:
     @routes.get("/topics", response_model=PastShape, responses=problems(401, 403, 422, 503))
     async def past(request: Request, filter: Wanted = "true", after: After = None, limit: Limit = 100) -> Response:
         """What storages have that matches a filter, oldest first; of topics without, what brokers have cached."""
-        await desk.free_member(request)
-        page = await topics.past(Filter.parse(filter), _position(after), limit)
+        member = await desk.free_member(request)
+        page = await topics.past(Filter.parse(filter), _position(after), limit, member.name)
         messages = b",".join(written(one) for one in page.publications)
         following = None if page.next is None else msgspec.json.encode(page.next).decode()
-        rest = msgspec.json.encode({"next": following, "missing": page.missing, "cached": page.cached})
+        rest = msgspec.json.encode(
+            {"next": following, "missing": page.missing, "cached": page.cached, "whole": page.whole}
+        )
         return Response(b'{"messages":[%b],%b' % (messages, rest[1:]), 200, None, "application/json")
 
     return routes

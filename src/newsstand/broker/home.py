@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -213,13 +213,17 @@ class Home:
                 self.is_up = False
             await asyncio.sleep(registered.heartbeat_s if registered is not None else 1.0)
 
-    async def is_wanted_elsewhere(self, topic: str) -> bool:
-        """Whether other brokers have to keep a topic."""
+    async def wanted_elsewhere(self, topics: Collection[str]) -> set[str]:
+        """Those of some topics that other brokers have to keep."""
         response = await self._ask("GET", "/overlay")
         if not response.is_success:
             raise NoCoordinator(f"the coordinator answers {response.status_code}")
-        storages = msgspec.json.decode(response.content, type=Placement).storages.get(topic)
-        return storages is not None and any(name != self._broker for name in storages.wanted)
+        storages = msgspec.json.decode(response.content, type=Placement).storages
+        return {
+            topic
+            for topic in topics
+            if topic in storages and any(name != self._broker for name in storages[topic].wanted)
+        }
 
     def _tell(self, overlay: OverlayTold | None) -> None:
         if overlay is not None and self.overlay is not None:

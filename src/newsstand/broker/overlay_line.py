@@ -83,6 +83,11 @@ class Line(asyncio.Protocol):
         if len(self._batch) >= MOST_MESSAGES:
             self._flush()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the neighbour has not taken yet."""
+        return self._bytes + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
     def close(self, code: int, reason: str) -> None:
         """End the line, and say why."""
         if self._over:

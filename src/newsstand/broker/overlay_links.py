@@ -105,6 +105,11 @@ class Links:
         if line is not None:
             line.send(message)
 
+    def waiting(self, neighbour: str) -> int:
+        """Bytes that a neighbour has not taken yet."""
+        line = self._lines.get(neighbour)
+        return 0 if line is None else line.waiting
+
     def tick(self) -> None:
         """To be called about once a second."""
         now = time.monotonic()

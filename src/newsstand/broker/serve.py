@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 
 import httpx
@@ -188,7 +188,7 @@ class Parts:
             TopicMetrics(self.metrics),
             verify if isinstance(verify, ssl.SSLContext) else None,
             wall_clock_ms,
-            elsewhere=self._is_wanted_elsewhere,
+            elsewhere=self._wanted_elsewhere,
             asked=lambda topic, hops: log.past(wall_clock_ms(), topic, hops),
             most=settings.storage_most,
             cache_bytes=settings.opportunistic_bytes,
@@ -238,8 +238,8 @@ class Parts:
         for hub in (self.edge.hub, self.edge.topic_hub):
             hub.close(1012, "the broker is going down; ask the coordinator for another")
 
-    async def _is_wanted_elsewhere(self, topic: str) -> bool:
-        return self.home is not None and await self.home.is_wanted_elsewhere(topic)
+    async def _wanted_elsewhere(self, topics: Collection[str]) -> set[str]:
+        return set() if self.home is None else await self.home.wanted_elsewhere(topics)
 
     async def _tick(self) -> None:
         while True:

@@ -91,6 +91,10 @@ class Keeping:
         """How many topics are kept, or are about to be."""
         return len(self._wanted | self._leaving)
 
+    def keeps(self, topic: str) -> bool:
+        """Whether a topic is kept, or is about to be."""
+        return topic in self._wanted or topic in self._leaving
+
     def is_leaving(self, topic: str) -> bool:
         """Whether a topic is still being handed over to other storages."""
         return topic in self._leaving

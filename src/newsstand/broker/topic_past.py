@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from newsstand.broker.topic_gathering import CacheReads, Gathered
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Path, Position, Publication
 from newsstand.overlay.open_requests import Answer
@@ -29,7 +30,9 @@ class Page(NamedTuple):
     missing: tuple[str, ...]
     """Topics of which not everything has come, or that nobody stores or may have cached."""
     cached: tuple[str, ...] = ()
-    """Topics that nobody stores: of these the page has what caches happen to have."""
+    """Topics that nobody stores: of these the page has what caches happen to have. None of them is missing."""
+    whole: bool = True
+    """Whether all caches have answered, and nothing was cut off of what they have."""
 
 
 @dataclass(slots=True)
@@ -46,44 +49,55 @@ class Past:
         node: CachingBroker,
         do: Callable[[Sequence[Out]], None],
         has_storage: Callable[[str], bool],
-        is_lost: Callable[[str], Awaitable[bool]],
+        lost: Callable[[Iterable[str]], Awaitable[set[str]]],
     ) -> None:
         """`has_storage`: whether a topic has one, although there may be no way to it at the moment.
 
-        `is_lost`: whether a topic of which no storage is known ought to have one.
+        `lost`: those of some topics that ought to have one, although none is known.
         """
         self._node = node
         self._do = do
         self._has_storage = has_storage
-        self._is_lost = is_lost
+        self._lost = lost
+        self.caches = CacheReads(self._gathered)
         self._asked: dict[int, _Asked] = {}
 
-    async def page(self, wanted: Filter, after: Position | None, limit: int) -> Page:
+    async def page(self, wanted: Filter, after: Position | None, limit: int, by: Hashable = PAST) -> Page:
         """Up to `limit` publications that match, of all topics, from nearest storages, else from caches."""
-        found, last = await self._stored(wanted, after, limit)
+        found, last, missing = await self._stored(wanted, after, limit)
         if not self._node.cache.slots:
             return _page(found, last, limit)
-        missing = {topic for topic in last.missing if self._has_storage(topic) or await self._is_lost(topic)}
         nowhere = {topic for topic in last.missing if topic not in missing}
-        if nowhere or wanted.topics is None:
-            cached, _ = await self._found(lambda: self._node.request_cached(PAST, wanted, after=after))
-            cached = [one for one in cached if one.topic in nowhere or not self._has_storage(one.topic)]
-            nowhere.update(one.topic for one in cached)
-            found += cached
+        if not nowhere and wanted.topics is not None:
+            return _page(found, last, limit)
+        gathered = await self.caches.read(by, wanted, after)
+        if wanted.topics is None:
+            topics = {one.topic for one in gathered.publications}
+            lost = await self._lost(topics)
+            nowhere.update(topic for topic in topics if topic not in lost and not self._has_storage(topic))
+        found += [one for one in gathered.publications if one.topic in nowhere]
         page = _page(found, last, limit)
-        return page._replace(missing=tuple(sorted(missing)), cached=tuple(sorted(nowhere)))
+        if page.next is not None:
+            self.caches.keep(by, wanted, page.next, gathered)
+        return page._replace(missing=tuple(sorted(missing)), cached=tuple(sorted(nowhere)), whole=gathered.whole)
 
     async def _stored(
         self, wanted: Filter, after: Position | None, limit: int
-    ) -> tuple[list[Publication], Answer]:
-        """What storages have; those that do not answer are asked again for a while."""
+    ) -> tuple[list[Publication], Answer, set[str]]:
+        """What storages have; those that do not answer are asked again for a while. With topics that lack one."""
         until = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             found, last = await self._found(lambda: self._node.request(PAST, wanted, after=after, limit=limit))
-            is_lost = any(self._has_storage(topic) for topic in last.missing)
-            if not is_lost or asyncio.get_running_loop().time() > until:
-                return found, last
+            known = {topic for topic in last.missing if self._node.advertisements.nearest(topic) is not None}
+            missing = known | await self._lost(topic for topic in last.missing if topic not in known)
+            if not missing or asyncio.get_running_loop().time() > until:
+                return found, last, missing
             await asyncio.sleep(PAUSE_S)
+
+    async def _gathered(self, by: Hashable, wanted: Filter, after: Position | None) -> Gathered:
+        """What caches have."""
+        found, last = await self._found(lambda: self._node.request_cached(by, wanted, after=after))
+        return Gathered(found, last.whole)
 
     async def page_of(self, way: Path, topic: str, after: Position | None, limit: int) -> Page:
         """The same of one topic, from one storage."""
@@ -115,6 +129,8 @@ class Past:
                 last = await asked.last
         finally:
             del self._asked[number]
+            if not asked.last.done():
+                self._do(self._node.give_up(number))
         return asked.publications, last
 
 

@@ -55,7 +55,9 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 class Visitor:
     """A client over one connection: answers what it says, and gets what it subscribes to."""
 
-    def __init__(self, connection: Connection, topics: Topics) -> None:
+    def __init__(self, connection: Connection, topics: Topics, name: str = "") -> None:
+        """`name` is the client's, for its requests to be counted by."""
+        self._name = name
         self._connection = connection
         self._topics = topics
         self._filters: dict[int, Filter] = {}
@@ -122,9 +124,11 @@ class Visitor:
         after: Position | None = None
         count = 0
         cached: set[str] = set()
+        whole = True
         while True:
-            page = await self._topics.past(wanted, after, PAGE)
+            page = await self._topics.past(wanted, after, PAGE, self._name)
             cached.update(page.cached)
+            whole = whole and page.whole
             for one in page.publications:
                 if self._connection.held_bytes >= MOST_BYTES // 2:
                     await self._read_up()
@@ -134,7 +138,8 @@ class Visitor:
             if after is None or page.missing:
                 break
             await self._read_up()
-        end = {"end": number, "count": count, "missing": page.missing, "cached": sorted(cached)}
+        cached.difference_update(page.missing)
+        end = {"end": number, "count": count, "missing": page.missing, "cached": sorted(cached), "whole": whole}
         self._write(msgspec.json.encode(end))
 
     async def _read_up(self) -> None:
@@ -178,8 +183,8 @@ async def serve_topics(websocket: WebSocket, hub: Hub, topics: Topics, admit: Ad
     let_in = await let_into(websocket, hub, admit)
     if let_in is None:
         return
-    connection, _ = let_in
-    visitor = Visitor(connection, topics)
+    connection, admitted = let_in
+    visitor = Visitor(connection, topics, admitted.subscriber)
     leave = connection.left
 
     def left(gone: Connection) -> None:

@@ -7,7 +7,7 @@ import logging
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +20,22 @@ from newsstand.broker.topic_ledger import Ledger
 from newsstand.broker.topic_messages import Listener, Published, checked_body, written
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topic_outbox import MOST, Outbox
-from newsstand.broker.topic_past import Page, Past
-from newsstand.broker.topic_storages import Advertised
+from newsstand.broker.topic_past import PAST, Page, Past
+from newsstand.broker.topic_searches import Searches
+from newsstand.broker.topic_storages import Elsewhere, StoredTopics
 from newsstand.errors import BadMessage
 from newsstand.model import is_topic
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Advertise, Message, Name, Position, Publication, PublicationId, Stored
+from newsstand.overlay.messages import (
+    Advertise,
+    CacheRequest,
+    Message,
+    Name,
+    Position,
+    Publication,
+    PublicationId,
+    Stored,
+)
 from newsstand.overlay.node import beyond
 from newsstand.overlay.open_requests import Answer
 from newsstand.overlay.opportunistic import CACHE_BYTES, CachingBroker
@@ -56,17 +66,16 @@ class Topics:
         tls: ssl.SSLContext | None,
         now_ms: Callable[[], int],
         *,
-        elsewhere: Callable[[str], Awaitable[bool]],
+        elsewhere: Elsewhere,
         asked: Callable[[str, int], None],
         most: int,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """`elsewhere`: whether a topic is wanted at other brokers; `asked` hears of a request, and of its hops."""
+        """`elsewhere`: those of some topics that others have to keep; `asked` hears of requests and hops."""
         self.key = key
         self._metrics = metrics
         self._now_ms = now_ms
         self._asked = asked
-        self._advertised = Advertised(elsewhere)
         self._outs: deque[Out] = deque()
         self._doing = False
         self._ledger = Ledger(folder / "topics.sqlite")
@@ -80,12 +89,10 @@ class Topics:
             remembered=REMEMBERED,
             cache_bytes=cache_bytes,
         )
-        self._storages: dict[str, float] = {
-            str(topic): time.monotonic() for (topic,) in self._ledger.read("SELECT topic FROM stored_elsewhere")
-        }
-        """Topics that have storages, and when one was known last."""
+        self._storages = StoredTopics(self._ledger, elsewhere, self._keeps)
         self.links = Links(name, key, tls, up=self._linked, down=self._unlinked, received=self._received)
-        self._past = Past(self._node, self._do, self.has_storage, self._advertised.is_lost)
+        self._past = Past(self._node, self._do, self.has_storage, self._lost)
+        self._searches = Searches(self._node, self._do, self.links.waiting)
         self._keeping = Keeping(
             self._node,
             self._storage,
@@ -93,7 +100,7 @@ class Topics:
             self._past,
             self._do,
             is_linked=lambda: self.links.is_told and not self.links.missing,
-            elsewhere=elsewhere,
+            elsewhere=lambda topic: self._is_elsewhere(elsewhere, topic),
             late=lambda publication: self._do(
                 self._node.send(publication, attempt=self._attempt(publication), late=True)
             ),
@@ -158,29 +165,41 @@ class Topics:
         """A client has gone."""
         self._do(self._node.client_gone(listener))
 
-    async def past(self, wanted: Filter, after: Position | None, limit: int) -> Page:
-        """What is stored, or else cached, and matches, in order, after a place."""
+    async def past(self, wanted: Filter, after: Position | None, limit: int, by: Hashable = PAST) -> Page:
+        """What is stored, or else cached, and matches, in order, after a place; `by` is who asks."""
         if after is None:
             for topic in self._node.advertisements.topics_of(wanted):
                 row = self._node.advertisements.nearest(topic)
                 if row is not None:
                     self._asked(topic, row.distance)
-        page = await self._past.page(wanted, after, limit)
+        page = await self._past.page(wanted, after, limit, by)
         self._metrics.answered(len(page.publications))
         return page
 
     def has_storage(self, topic: str) -> bool:
         """Whether a topic has a storage, even if none can be reached at the moment."""
-        now = time.monotonic()
         if self._node.advertisements.nearest(topic) is not None:
-            if topic not in self._storages:
-                self._ledger.write("INSERT OR IGNORE INTO stored_elsewhere VALUES (?)", topic)
-            self._storages[topic] = now
+            self._storages.hear([topic])
             return True
-        heard = self._storages.get(topic)
-        if heard is not None and now - heard > UNHEARD_S and not self._keeping.is_leaving(topic):
+        if self._storages.unheard_s(topic) > UNHEARD_S and not self._keeping.is_leaving(topic):
             self._stored_nowhere(topic)
         return topic in self._storages
+
+    async def _lost(self, topics: Iterable[str]) -> set[str]:
+        """Those of some topics that ought to have a storage, and have none that is known."""
+        unknown = {topic for topic in topics if self._node.advertisements.nearest(topic) is None}
+        lost = await self._storages.lost(unknown)
+        waited_for = self._outbox.topics
+        for topic in unknown - lost:
+            if topic not in waited_for and not self._keeping.is_leaving(topic):
+                self._storages.forget(topic)
+        return lost
+
+    def _keeps(self, topic: str) -> bool:
+        return self._keeping.keeps(topic)
+
+    async def _is_elsewhere(self, elsewhere: Elsewhere, topic: str) -> bool:
+        return topic in await elsewhere([topic])
 
     # From start to end.
 
@@ -207,11 +226,14 @@ class Topics:
         self._reserve()
         self._give_up_unheard()
         self._look_after_storage()
+        self._searches.tick()
+        self._past.caches.tick()
         for one in self._outbox.due(time.monotonic(), self._now_ms()):
             self._do(self._node.send(one.publication, attempt=one.attempt, receipt=True, late=one.late))
 
     async def close(self) -> None:
         """End all links, and write what is to be written."""
+        self._searches.close()
         await self.links.close()
         for task in list(self._serving):
             task.cancel()
@@ -244,13 +266,13 @@ class Topics:
     def _give_up_unheard(self) -> None:
         """Nothing waits for ever for storages that nobody hears of."""
         for topic in self._outbox.topics:
-            self._storages.setdefault(topic, time.monotonic())
+            if topic not in self._storages:
+                self._storages.hear([topic])
             self.has_storage(topic)
 
     def _stored_nowhere(self, topic: str) -> None:
         """A topic has no storages any more: nobody will take what waits for them."""
-        if self._storages.pop(topic, None) is not None:
-            self._ledger.write("DELETE FROM stored_elsewhere WHERE topic = ?", topic)
+        self._storages.forget(topic)
         given_up = self._outbox.give_up(topic)
         if given_up:
             logger.warning("%s has no storage any more: %d publications were given up", topic, given_up)
@@ -302,8 +324,11 @@ class Topics:
         self._metrics.received(len(messages))
         for message in messages:
             try:
+                if isinstance(message, CacheRequest):
+                    self._searches.ask(neighbour, message)
+                    continue
                 if isinstance(message, Advertise):
-                    self._advertised.hear(message.topics)
+                    self._storages.hear(message.topics)
                 self._do(self._node.receive(neighbour, message))
             except BadMessage as error:
                 logger.warning("a message of %s was dropped: %s", neighbour, error)
@@ -316,6 +341,7 @@ class Topics:
         self._changed()
 
     def _unlinked(self, neighbour: str) -> None:
+        self._searches.lost(neighbour)
         self._do(self._node.link_down(neighbour))
 
     def _changed(self) -> None:
