@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from newsstand.errors import BadFilter
+from newsstand.overlay import filters
 from newsstand.overlay.filter_expressions import (
     COMPARE,
     TOPIC,
@@ -23,7 +24,8 @@ from newsstand.overlay.filter_expressions import (
     joined,
 )
 from newsstand.overlay.filter_syntax import DEEPEST, LONGEST, MOST_VALUES
-from newsstand.overlay.filters import MOST_BOXES, Filter, covers
+from newsstand.overlay.filters import MOST_BOXES, MOST_COMPARED, Box, Filter, Overlapping, covers
+from newsstand.overlay.subscription_table import SubscriptionTable
 from newsstand.overlay.value_sets import LAST_LETTER, Value
 
 
@@ -247,6 +249,48 @@ def test_filters_overlap_where_one_message_matches_both(one: Filter, other: Filt
 def test_overlaps_is_never_wrong_when_it_says_no(one: Filter, other: Filter, messages) -> None:
     if not one.overlaps(other):
         assert not any(one.matches(message) and other.matches(message) for message in messages)
+
+
+@given(st.lists(FEW, max_size=6), FEW)
+@settings(max_examples=100, deadline=None)
+def test_one_filter_is_compared_with_many_as_with_each(others: list[Filter], one: Filter) -> None:
+    overlapping = Overlapping(one)
+    assert [overlapping.overlaps(other) for other in others] == [one.overlaps(other) for other in others]
+
+
+def test_comparing_filters_has_a_bound_and_hulls_tell_most_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[tuple[Box, Box]] = []
+    meet = filters._meet
+    monkeypatch.setattr(filters, "_meet", lambda one, other: met.append((one, other)) or meet(one, other))
+
+    def of(first: int) -> str:
+        return " or ".join(f"(s = {first + 2 * number} and v{number} = 1)" for number in range(20))
+
+    table = SubscriptionTable()
+    table.link_up("c", True)
+    table.link_up("d", True)
+    for number in range(50):
+        table.hear("c", Filter.parse(f"n{number} = 1 and ({of(0)})"))
+    asked = Filter.parse(f"topic = 'storms' and ({of(100)})")
+    assert table.neighbours_near(asked, None) == []
+    assert len(met) == 50, "their severities lie apart"
+    met.clear()
+    between = Filter.parse(f"topic = 'storms' and ({of(1)} or (s = 200 and w = 2))")
+    assert Overlapping(between).overlaps(Filter.parse(of(0))) is False
+    assert len(met) == 1, "what lies between is not in any of them"
+    met.clear()
+    crossed = Filter.parse(
+        "topic = 'storms' and (" + " or ".join(f"(s = {n} and u = {n})" for n in range(20)) + ")"
+    )
+    for number in range(50):
+        shifted = " or ".join(f"(s = {n} and u = {(n + 1) % 20})" for n in range(20))
+        table.hear("d", Filter.parse(f"n{number} = 2 and ({shifted})"))
+    table.link_down("c")
+    assert Overlapping(crossed).overlaps(Filter.parse(shifted)) is False
+    assert len(met) == 1 + 400
+    met.clear()
+    assert table.neighbours_near(crossed, None) == ["d"], "too much to compare: it may overlap"
+    assert 400 < len(met) <= MOST_COMPARED
 
 
 @given(EXPRESSIONS, EXPRESSIONS, st.lists(MESSAGES, max_size=20))

@@ -34,6 +34,8 @@ MOST_BOXES = 128
 """How many alternatives of a filter `covers` looks at."""
 MOST_PAIRS = 1024
 """How many pairs of alternatives `overlaps` looks at."""
+MOST_COMPARED = 4096
+"""How many filters and pairs of alternatives one `Overlapping` looks at."""
 
 Box = Mapping[str, ValueSet]
 """One alternative: what it allows each attribute that it speaks of to be."""
@@ -77,6 +79,10 @@ class Filter:
         return self._clauses.allowed_topics()
 
     @cached_property
+    def _hull(self) -> Box:
+        return self._clauses.hull()
+
+    @cached_property
     def topics(self) -> frozenset[str] | None:
         """The topics of messages that may match, if the filter names them; None if it does not."""
         return frozenset() if self._boxes == () else self._allowed_topics.listed()
@@ -98,12 +104,7 @@ class Filter:
 
     def overlaps(self, other: Filter) -> bool:
         """Whether a message may match both: never wrong when it says no."""
-        if (self._allowed_topics & other._allowed_topics).is_empty:
-            return False
-        mine, others = self._boxes, other._boxes
-        if mine is None or others is None or len(mine) * len(others) > MOST_PAIRS:
-            return True
-        return any(_meet(one, another) for one, another in product(mine, others))
+        return Overlapping(self).overlaps(other)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.text == other.text
@@ -119,6 +120,36 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"Filter({self.text!r})"
+
+
+class Overlapping:
+    """One filter that is compared with many, as long as that costs little: whether messages may match both.
+
+    >>> severe = Overlapping(Filter.parse("topic = 'storms' and severity > 3"))
+    >>> severe.overlaps(Filter.parse("severity = 2")), severe.overlaps(Filter.parse("topic != 'fires'"))
+    (False, True)
+    """
+
+    def __init__(self, wanted: Filter, most: int = MOST_COMPARED) -> None:
+        self._wanted = wanted
+        self._left = most
+
+    def overlaps(self, other: Filter) -> bool:
+        """Never wrong when it says no; it says yes to all when it has compared too much."""
+        self._left -= 1
+        if self._left < 0:
+            return True
+        # What all alternatives of each filter allow tells most of them apart at once.
+        if not _meet(self._wanted._hull, other._hull):
+            return False
+        mine, others = self._wanted._boxes, other._boxes
+        if mine is None or others is None:
+            return True
+        pairs = len(mine) * len(others)
+        if pairs > min(MOST_PAIRS, self._left):
+            return True
+        self._left -= pairs
+        return any(_meet(one, another) for one, another in product(mine, others))
 
 
 def covers(wide: Filter, narrow: Filter) -> bool:
@@ -191,6 +222,17 @@ class Clauses:
             if clause.contain(box) != every:
                 return not every
         return every
+
+    def hull(self) -> Box:
+        """A box around all its alternatives."""
+        if self.every:
+            return reduce(
+                _narrowed, (clause.hull() for clause in self.inner), _narrowed({TOPIC: ANY_TEXT}, self.values)
+            )
+        hulls = [_narrowed({TOPIC: ANY_TEXT}, {name: allowed}) for name, allowed in self.values.items()]
+        hulls += [clause.hull() for clause in self.inner]
+        common = set.intersection(*map(set, hulls)) if hulls else set()
+        return {name: union(one[name] for one in hulls) for name in common}
 
     def allowed_topics(self) -> ValueSet:
         """A set that has the topics of all messages that match."""

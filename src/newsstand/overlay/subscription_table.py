@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 from newsstand.overlay.covering_forest import CoveringForest, FiltersByTopic
-from newsstand.overlay.filters import Filter
+from newsstand.overlay.filters import Filter, Overlapping
 from newsstand.overlay.messages import Name, Publication, Subscribe, Unsubscribe
 
 Client = Hashable
@@ -125,9 +125,10 @@ class SubscriptionTable:
     def neighbours_near(self, wanted: Filter, sender: Name | None) -> list[Name]:
         """From whom subscriptions came that may match the same as a filter: not its sender."""
         found: dict[Name, None] = {} if sender is None else {sender: None}
+        near = Overlapping(wanted)
         for other in self._by_topic.near(wanted):
             neighbours = self._wanting[other].neighbours
-            if neighbours and not neighbours.keys() <= found.keys() and other.overlaps(wanted):
+            if neighbours and not neighbours.keys() <= found.keys() and near.overlaps(other):
                 found |= neighbours
         return [neighbour for neighbour in found if neighbour != sender]
 

@@ -15,9 +15,9 @@ True
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Literal
 
 Value = bool | int | float | str
@@ -56,13 +56,14 @@ class Intervals:
         return Intervals(not self.begins_inside, self.cuts)
 
     def __and__(self, other: Intervals) -> Intervals:
-        inside = [self.begins_inside, other.begins_inside]
-        begins_inside = was = all(inside)
+        mine, others = set(self.cuts), set(other.cuts)
+        inside, inside_other = self.begins_inside, other.begins_inside
+        begins_inside = was = inside and inside_other
         cuts: list[Cut] = []
-        for cut in sorted({*self.cuts, *other.cuts}):
-            for one, line in enumerate((self, other)):
-                inside[one] ^= cut in line.cuts
-            if all(inside) != was:
+        for cut in sorted(mine | others):
+            inside ^= cut in mine
+            inside_other ^= cut in others
+            if (inside and inside_other) != was:
                 was = not was
                 cuts.append(cut)
         return Intervals(begins_inside, tuple(cuts))
@@ -158,7 +159,7 @@ def _between(value: float | str, *cuts: Cut, begins_inside: bool = False) -> Val
 
 def only(*values: Value) -> ValueSet:
     """Exactly these."""
-    return reduce(ValueSet.__or__, (_only(value) for value in values), NOTHING)
+    return union(_only(value) for value in values)
 
 
 def _only(value: Value) -> ValueSet:
@@ -204,4 +205,26 @@ def starting(prefix: str) -> ValueSet:
 
 def union(sets: Iterable[ValueSet]) -> ValueSet:
     """What is in any of them."""
-    return reduce(ValueSet.__or__, sets, NOTHING)
+    all_of_them = list(sets)
+    return ValueSet(
+        any(one.missing for one in all_of_them),
+        frozenset[bool]().union(*(one.booleans for one in all_of_them)),
+        _joined([one.numbers for one in all_of_them]),
+        _joined([one.texts for one in all_of_them]),
+    )
+
+
+def _joined(lines: Sequence[Intervals]) -> Intervals:
+    """What is in any of them, in one walk along all cuts: two by two it would take a walk for each."""
+    depth = sum(line.begins_inside for line in lines)
+    begins_inside = depth > 0
+    changes: Counter[Cut] = Counter()
+    for line in lines:
+        for place, cut in enumerate(line.cuts):
+            changes[cut] += 1 if line.begins_inside == place % 2 else -1
+    cuts: list[Cut] = []
+    for cut in sorted(changes):
+        was, depth = depth > 0, depth + changes[cut]
+        if (depth > 0) != was:
+            cuts.append(cut)
+    return Intervals(begins_inside, tuple(cuts))
