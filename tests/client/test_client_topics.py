@@ -78,7 +78,11 @@ async def mistake(pair: World) -> None:
             await topics.subscribe("severity >")
         with pytest.raises(Refused, match="'' cannot be a topic"):
             await topics.publish("")
-        assert [one async for one in topics.past("topic = 'nothing'")] == [], "no storage has it, and no cache"
+        nothing = topics.past("topic in ('nothing', 'storms') and severity = 77")
+        assert [one async for one in nothing] == []
+        assert (nothing.cached, nothing.whole) == ({"nothing"}, True), (
+            "no storage has it, and no cache; storms has one"
+        )
         with pytest.raises(Refused, match="filter, column 1"):
             [one async for one in topics.past("= 3")]
     with pytest.raises(Misused, match="closed"):
@@ -125,3 +129,6 @@ def test_the_same_without_asyncio(pair: World) -> None:
             return [one.body for one in topics.past("topic = 'storms' and n = 1")]
 
         until(lambda: stored()[-1:] == ["hello"], "it is stored")
+        past = topics.past("topic = 'sync'")
+        assert [one.body for one in past] == ["hello"]
+        assert (past.cached, past.whole) == ({"sync"}, True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from newsstand.client.nouns import Message, Published
+from newsstand.client.past import Past
 from newsstand.client.topics import Topics
 from newsstand.model import Scalar
 
@@ -18,6 +18,31 @@ class Waits(Protocol):
     """Waits for work in an event loop of another thread."""
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+class SyncPast(Iterator[Message]):
+    """`Past` without `async` and `await`; see there."""
+
+    def __init__(self, thread: Waits, inner: Past) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def __next__(self) -> Message:
+        async def following() -> Message | None:
+            return await anext(self._inner, None)
+
+        message = self._thread.wait_for(following())
+        if message is None:
+            raise StopIteration
+        return message
+
+    @property
+    def cached(self) -> set[str]:
+        return self._inner.cached
+
+    @property
+    def whole(self) -> bool:
+        return self._inner.whole
 
 
 class SyncTopics:
@@ -56,15 +81,8 @@ class SyncTopics:
     def publish(self, topic: str, attributes: Mapping[str, Scalar] | None = None, body: Any = None) -> Published:
         return self._thread.wait_for(self._inner.publish(topic, attributes, body))
 
-    def past(self, wanted: str) -> Iterator[Message]:
-        messages = self._inner.past(wanted)
-
-        async def following() -> Message:
-            return await anext(messages)
-
-        with suppress(StopAsyncIteration):
-            while True:
-                yield self._thread.wait_for(following())
+    def past(self, wanted: str) -> SyncPast:
+        return SyncPast(self._thread, self._inner.past(wanted))
 
     def __iter__(self) -> Iterator[Message]:
         messages = aiter(self._inner)

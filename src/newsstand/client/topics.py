@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -24,12 +24,13 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from newsstand.client.calls import Answer, Calls, decoded
+from newsstand.client.calls import Calls
 from newsstand.client.errors import ClientError, Misused, Refused, Unreachable
 from newsstand.client.home import Home
 from newsstand.client.notifications import NO_TOKEN, SENT_AWAY, SILENT_S
 from newsstand.client.nouns import Message, Published
 from newsstand.client.pace import Pace, full_jitter
+from newsstand.client.past import Ask, Past
 from newsstand.client.proxies import proxy_for
 from newsstand.client.session import Session
 from newsstand.model import Scalar
@@ -39,8 +40,6 @@ WAITING = 1000
 """Messages that wait for the caller; while they do, no more are read, unless the caller waits for an answer."""
 REMEMBERED = 4096
 """Ids of messages that are known, so that none comes twice."""
-PAGE = 200
-Ask = Callable[..., Awaitable[Answer]]
 
 
 class _Told(msgspec.Struct):
@@ -50,12 +49,6 @@ class _Told(msgspec.Struct):
     publication: tuple[str, int] = ("", 0)
     error: int | None = None
     message: Message | str | None = None
-
-
-class _Page(msgspec.Struct):
-    messages: list[Message]
-    next: str | None = None
-    missing: list[str] = []
 
 
 _told = msgspec.json.Decoder(_Told)
@@ -149,22 +142,13 @@ class Topics:
         told = await self._say(self._number, {"publish": said, "id": self._number})
         return Published(told.publication, told.stored)
 
-    async def past(self, wanted: str) -> AsyncGenerator[Message, None]:
+    def past(self, wanted: str) -> Past:
         """What storages have that matches a filter, oldest first; of topics without, what brokers have cached.
 
         Refused is raised at the end if a topic that the filter names has no storage that answers; and if it has
         none at all where nothing is cached.
         """
-        query: dict[str, object] = {"filter": wanted, "limit": PAGE}
-        while True:
-            page = decoded(await self._ask("GET", "/topics", params=query), _Page)
-            for message in page.messages:
-                yield message
-            if page.missing:
-                raise Refused(f"not everything is there of {', '.join(page.missing)}: no storage answers", 503)
-            if page.next is None:
-                return
-            query["after"] = page.next
+        return Past(self._ask, wanted)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """All messages that match a subscription, as they come, each once."""
