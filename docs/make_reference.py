@@ -254,6 +254,10 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce bad2018](../how-to/reproduce-bad2018.md).
 """,
+    "newsstand reproduce push1995": """\
+`--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`, `holds` being
+`null` where the seeds do not tell.
+""",
     "newsstand reproduce storage2011": """\
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce storage2011](../how-to/reproduce-storage2011.md).

@@ -182,4 +182,4 @@ def test_a_folder_that_is_no_trace_is_one_line(
 ) -> None:
     with lent():
         assert run(["push-cache", f"{tmp_path}/none", "--json"]) == 2
-    assert capsys.readouterr().err.splitlines() == [f"{tmp_path}/none: no such trace folder"]
+    assert capsys.readouterr().err.splitlines() == [f"newsstand: {tmp_path}/none: no such trace folder"]

@@ -10,6 +10,7 @@ import typer
 from newsstand.cli.options import Conf, Json, Master, make_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.reproduce_bad2018 import bad2018
+from newsstand.cli.reproduce_push1995 import push1995
 from newsstand.cli.reproduce_storage2011 import storage2011
 from newsstand.cli.reproduce_survival2011 import survival2011
 from newsstand.cli.verdicts import tell
@@ -17,6 +18,7 @@ from newsstand.errors import BadOption
 
 app = typer.Typer(help="Reproduce a paper: figures, tables, claims with verdicts.", no_args_is_help=True)
 app.command("bad2018")(bad2018)
+app.command("push1995")(push1995)
 app.command("storage2011")(storage2011)
 app.command("survival2011")(survival2011)
 

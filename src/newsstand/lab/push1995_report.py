@@ -1,0 +1,130 @@
+"""What `newsstand reproduce push1995` leaves in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from newsstand.lab.figures import COLOURS, legend, means, panels, save
+from newsstand.lab.intervals import Interval, interval
+from newsstand.lab.push1995 import CENTRE, KINDS, STRATEGIES, Experiment, Measured
+from newsstand.lab.push1995_claims import by, claims
+from newsstand.lab.push_cache_setting import PushCacheSetting
+from newsstand.lab.report import Listed, Shown, records, write_report
+
+MARKERS = ("o", "s", "^")
+METRICS = ("traffic", "primary_traffic", "primary_requests", "server_traffic")
+COUNTS = ("active", "available", "stored_bytes", "hits", "stale_hits", "redirects", "invalid", "pushes")
+BARS = "Means over the seeds; bars: 95 % intervals."
+CAPTIONS = {
+    "threshold": ("The push-threshold", BARS),
+    "pages": ("The number of pages to push, and what nearest means", BARS),
+    "servers": ("The number of push-caches, and what nearest means", BARS),
+}
+SAVED, ACTIVE = "traffic saved, %", "active push-caches"
+Metric = Callable[[PushCacheSetting], list[float]]
+
+
+def write(measured: Measured, command: str, out: Path) -> dict[str, object]:
+    """Write tables, figures and the report; the result for programs."""
+    judged, drawn = claims(measured), draw(measured, out / "figures")
+    tables = {"settings": pd.DataFrame(_rows(measured)), "clients": pd.DataFrame(_client_rows(measured))}
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.to_csv(out / "tables" / f"{name}.csv", index=False)
+    write_report(
+        out / "report.html",
+        title="Geographical Push-Caching, reproduced",
+        lead=f"Gwertzman and Seltzer (1995): servers push popular pages to where they are wanted. "
+        f"{lead(measured.experiment)}",
+        command=command,
+        claims=judged,
+        figures=[Shown(*CAPTIONS[name], file) for name, file in drawn.items()],
+        tables=[
+            Listed("What pushing saves", tables["settings"].round(4)),
+            Listed("What infinite client caches save", tables["clients"].round(4)),
+        ],
+    )
+    return {
+        "claims": [claim.as_dict() for claim in judged],
+        "tables": {name: records(table) for name, table in tables.items()},
+        "figures": {name: str(file) for name, file in drawn.items()},
+        "report": str(out / "report.html"),
+    }
+
+
+def lead(experiment: Experiment) -> str:
+    """What was run, and how verdicts come about."""
+    alone = " One seed has no intervals, so nothing is judged." if len(experiment.seeds) == 1 else ""
+    return (
+        f"The logs of the paper are not to be had: traces are generated, {experiment.requests:,} requests in "
+        f"{experiment.days} days for 20 servers from 1000 subnets, with {len(experiment.seeds)} seeds. Unless "
+        "said otherwise the push-threshold is 100, 10 pages are pushed at a time, there are 20 push-caches, and "
+        "nearest is by hops. Settings are compared seed by seed. A claim holds if all of the 95 % interval is on "
+        f"its side, fails if all of it is on the other, and else is undecided.{alone}"
+    )
+
+
+def _rows(m: Measured) -> Iterator[dict[str, object]]:
+    for task in m.experiment.settings:
+        if not task.setting.servers:
+            continue
+        told = {name: value for name, value in asdict(task.setting).items() if name != "seed"}
+        row: dict[str, object] = {"kind": task.kind, **told}
+        for name in METRICS:
+            found = interval(m.saved(task.setting, name, task.kind))
+            row |= {f"{name} saved": found.mean, f"{name} saved ±": found.half}
+        outcomes = m.outcomes(task.setting, task.kind)
+        yield row | {name: interval([getattr(one, name) for one in outcomes]).mean for name in COUNTS}
+
+
+def _client_rows(m: Measured) -> Iterator[dict[str, object]]:
+    for kind in KINDS:
+        row: dict[str, object] = {"kind": kind}
+        for name in METRICS:
+            found = interval(m.saved_by_clients(name, kind))
+            row |= {f"{name} saved": found.mean, f"{name} saved ±": found.half}
+        yield row
+
+
+def draw(m: Measured, folder: Path) -> dict[str, Path]:
+    """A figure for each number that is varied."""
+    folder.mkdir(parents=True, exist_ok=True)
+    over = m.experiment
+    lines: dict[str, tuple[str, dict[str, dict[float, PushCacheSetting]]]] = {
+        "threshold": (
+            "push-threshold",
+            {"hops": {x: replace(CENTRE, threshold=float(x)) for x in over.thresholds}},
+        ),
+        "pages": ("pages to push", {name: {x: by(name, pages=x) for x in over.pages} for name in STRATEGIES}),
+        "servers": (
+            "available push-caches",
+            {name: {x: by(name, servers=x) for x in over.servers} for name in STRATEGIES},
+        ),
+    }
+    return {name: _drawn(m, folder / name, *line) for name, line in lines.items()}
+
+
+def _drawn(m: Measured, path: Path, axis: str, lines: dict[str, dict[float, PushCacheSetting]]) -> Path:
+    shown: dict[str, Metric] = {
+        SAVED: lambda one: [100 * share for share in m.saved(one, "traffic")],
+        "primary traffic saved, %": lambda one: [100 * share for share in m.saved(one, "primary_traffic")],
+        ACTIVE: lambda one: [float(outcome.active) for outcome in m.outcomes(one)],
+    }
+    figure, axes = panels(len(shown), width=3.8, height=3.4)
+    for panel, (title, metric) in zip(axes, shown.items(), strict=True):
+        for place, (label, settings) in enumerate(lines.items()):
+            _line(panel, {x: interval(metric(setting)) for x, setting in settings.items()}, label, place)
+        panel.set_xscale("log")
+        panel.set_xlabel(axis)
+        panel.set_ylabel(title)
+    legend(figure, axes)
+    return save(figure, path)[0]
+
+
+def _line(panel: Axes, of: dict[float, Interval], label: str, place: int) -> None:
+    means(panel, of, label, (COLOURS[place], MARKERS[place], "-"))
