@@ -198,6 +198,11 @@ class OpportunisticPolicy:
         return f"{self.caching}-{self.request}-{self.priority}"
 
 
+OPPORTUNISTIC_SLOTS = 1000
+"""Messages that a broker caches by such a policy, unless it is told otherwise …"""
+OPPORTUNISTIC_BYTES = 64 * 1024 * 1024
+"""… and the bytes that they may take."""
+
 OPPORTUNISTIC_POLICIES = tuple(
     OpportunisticPolicy(*kinds) for kinds in product(CachingPolicy, RequestPolicy, PriorityPolicy)
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
@@ -14,15 +15,20 @@ from topic_world import Client, World, until, world
 from newsstand.broker import topic_past, topic_searches
 from newsstand.broker.home import NoCoordinator
 from newsstand.broker.metrics import Metrics
+from newsstand.broker.overlay_line import Line, accepted_frames
 from newsstand.broker.overlay_told import Opportunistic, OverlayTold
+from newsstand.broker.serve import Parts
 from newsstand.broker.settings import BrokerSettings
+from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.topic_gathering import MOST_OF_ONE
 from newsstand.broker.topic_past import Page
-from newsstand.broker.topic_searches import MOST_QUEUED, MOST_WAITING
+from newsstand.broker.topic_searches import AT_ONCE, MOST_QUEUED, MOST_WAITING
 from newsstand.broker.topics import Topics
+from newsstand.coordinator import standing
 from newsstand.errors import BadOption
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Advertise, CacheRequest, CacheResponse, Message, Publication, Subscribe
+from newsstand.overlay.opportunistic import ANSWER_BYTES
 
 WEST, MIDDLE, EAST = "b1", "b2", "b3"
 STORMS = "topic = 'storms'"
@@ -335,6 +341,33 @@ def test_neighbours_are_answered_no_faster_than_they_read(broker: Story, monkeyp
     broker(story)
 
 
+def test_a_neighbour_that_asks_for_much_and_does_not_read_keeps_its_link(broker: Story) -> None:
+    async def story(topics: Topics, metrics: Metrics) -> None:
+        topics.alone([], Opportunistic(slots=1000))
+        fires = Filter.of_topic("fires")
+        topics.subscribe(Ear(), fires)
+        for _ in range(40):
+            await topics.publish("fires", {}, b'"' + b"x" * 25_000 + b'"')
+        ours, theirs = socket.socketpair()
+        ended: list[str] = []
+        line = Line(accepted_frames(), lambda messages: None, lambda line, why: ended.append(why))
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
+        line.begin(transport)
+        topics.links._lines["a"] = line
+        topics._linked("a")
+        topics._received("a", [CacheRequest(number, fires, ("a",)) for number in range(100)])
+        async with asyncio.timeout(30):
+            while topics.links.waiting("a") < MOST_WAITING:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert topics.links.waiting("a") < MOST_WAITING + 2 * AT_ONCE * ANSWER_BYTES
+        assert not ended
+        line.close(1000, "enough")
+        theirs.close()
+
+    broker(story)
+
+
 def test_a_neighbour_that_asks_does_not_wait_for_one_that_is_silent(
     broker: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +436,19 @@ def test_a_wrong_setting_is_told_in_one_line(given: dict[str, object], told: str
 
 
 def test_a_broker_alone_caches_as_coordinators_tell_others_to() -> None:
-    assert BrokerSettings(**SET).opportunistic == Opportunistic("sel-sub-prt", 1000)  # type: ignore[arg-type]
+    told = standing.Opportunistic()
+    assert BrokerSettings(**SET).opportunistic == Opportunistic(told.policy, told.slots)  # type: ignore[arg-type]
+    assert (told.policy, told.slots) == ("sel-sub-prt", 1000)
     chosen = BrokerSettings(**SET, opportunistic_policy="all-fld-nop", opportunistic_slots=0)  # type: ignore[arg-type]
     assert chosen.opportunistic == Opportunistic("all-fld-nop", 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "most_bytes"), [({}, 64 * 1024 * 1024), ({"opportunistic_bytes": 123_456}, 123_456)]
+)
+def test_the_bytes_of_the_settings_bound_the_cache(tmp_path: Path, given: dict[str, int], most_bytes: int) -> None:
+    settings = BrokerSettings(name="edge", cluster="http://127.0.0.1:1", token="t", data=tmp_path, **given)
+    store = SqliteStore(tmp_path / "broker.sqlite", tell=False)
+    parts = Parts(settings, store, "http://127.0.0.1:2")
+    store.close()
+    assert parts.topics._node.cache.most_bytes == most_bytes

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from newsstand.model import OpportunisticPolicy
+
 
 class Neighbour(msgspec.Struct, frozen=True):
     """A broker to be linked to, and where it is reached."""
@@ -24,7 +26,7 @@ class ToKeep(msgspec.Struct, frozen=True):
 class Opportunistic(msgspec.Struct, frozen=True):
     """How messages of topics without storages are cached: by which policy, and how many."""
 
-    policy: str = "sel-sub-prt"
+    policy: str = str(OpportunisticPolicy())
     slots: int = 0
 
 

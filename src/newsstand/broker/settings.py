@@ -11,14 +11,12 @@ from newsstand.broker.home import Place
 from newsstand.broker.overlay_told import Opportunistic
 from newsstand.caching import RESULT_POLICIES
 from newsstand.errors import BadOption
-from newsstand.model import OpportunisticPolicy, is_topic
+from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, OpportunisticPolicy, is_topic
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-DEFAULT_SLOTS = 1000
-"""Messages that a broker without a coordinator caches, as many as a coordinator tells the others to."""
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +64,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker without a coordinator caches messages of topics without storages; one that has it is told."""
     opportunistic_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
     """How many of them, at most; 0 for none."""
-    opportunistic_bytes: Positive = 64 * 1024 * 1024
+    opportunistic_bytes: Positive = OPPORTUNISTIC_BYTES
     """How many bytes of them, with or without a coordinator."""
     access_log: bool = True
     open_stats: bool = False
@@ -108,7 +106,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def opportunistic(self) -> Opportunistic:
         """How it caches if there is no coordinator to tell it."""
-        slots = DEFAULT_SLOTS if self.opportunistic_slots is None else self.opportunistic_slots
+        slots = OPPORTUNISTIC_SLOTS if self.opportunistic_slots is None else self.opportunistic_slots
         return Opportunistic(self.opportunistic_policy or str(OpportunisticPolicy()), slots)
 
     def place(self, url: str) -> Place:

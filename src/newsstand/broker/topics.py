@@ -24,7 +24,7 @@ from newsstand.broker.topic_past import PAST, Page, Past
 from newsstand.broker.topic_searches import Searches
 from newsstand.broker.topic_storages import Elsewhere, StoredTopics
 from newsstand.errors import BadMessage
-from newsstand.model import is_topic
+from newsstand.model import OPPORTUNISTIC_BYTES, is_topic
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import (
     Advertise,
@@ -38,7 +38,7 @@ from newsstand.overlay.messages import (
 )
 from newsstand.overlay.node import beyond
 from newsstand.overlay.open_requests import Answer
-from newsstand.overlay.opportunistic import CACHE_BYTES, CachingBroker
+from newsstand.overlay.opportunistic import CachingBroker
 from newsstand.overlay.outcomes import Changed, Deliver, Kept, Located, Out, Receipt, Send, Serve
 from newsstand.overlay.value_sets import Value
 
@@ -69,7 +69,7 @@ class Topics:
         elsewhere: Elsewhere,
         asked: Callable[[str, int], None],
         most: int,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = OPPORTUNISTIC_BYTES,
     ) -> None:
         """`elsewhere`: those of some topics that others have to keep; `asked` hears of requests and hops."""
         self.key = key

@@ -9,6 +9,7 @@ from typing import Literal
 from newsstand.coordinator.records import BrokerRecord, Place, Record
 from newsstand.coordinator.store import Kind
 from newsstand.errors import NotFound
+from newsstand.model import OPPORTUNISTIC_SLOTS, OpportunisticPolicy
 
 State = Literal["up", "draining", "dead"]
 Reason = Literal["dead", "draining", "left", "took", "asked"]
@@ -109,8 +110,8 @@ class StorageTold:
 class Opportunistic:
     """How all brokers cache what passes: by an opportunistic policy, in so many slots; without any they do not."""
 
-    policy: str = "sel-sub-prt"
-    slots: int = 1000
+    policy: str = str(OpportunisticPolicy())
+    slots: int = OPPORTUNISTIC_SLOTS
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy, RequestPolicy
+from newsstand.model import (
+    OPPORTUNISTIC_BYTES,
+    CachingPolicy,
+    OpportunisticPolicy,
+    PriorityPolicy,
+    RequestPolicy,
+)
 from newsstand.overlay.batches import batches
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.gatherings import Gathering, Gatherings, Key
@@ -50,7 +56,6 @@ from newsstand.overlay.outcomes import Client, Out, Send
 from newsstand.overlay.replication import ReplicatingBroker
 from newsstand.overlay.storage import Storage
 
-CACHE_BYTES = 64 * 1024 * 1024
 ANSWER_BYTES = 1024 * 1024
 """Of publications that one request gets."""
 MOST_GATHERINGS = 1024
@@ -71,7 +76,7 @@ class CachingBroker(ReplicatingBroker):
         covering: bool = True,
         first_number: int = 1,
         remembered: int = 4096,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int = OPPORTUNISTIC_BYTES,
     ) -> None:
         """A broker without links; see `OverlayBroker`. Its cache has room for `cache_bytes`, if it gets slots."""
         super().__init__(name, storage, covering=covering, first_number=first_number, remembered=remembered)
@@ -264,7 +269,3 @@ class CachingBroker(ReplicatingBroker):
         if self._has_priority:
             self.cache.degrade(alone)
             self.cached["degraded"] += len(alone)
-
-    def _others(self, sender: Name | None) -> list[Name]:
-        """All neighbours by the tree but one."""
-        return [neighbour for neighbour, tree in self.links.items() if tree and neighbour != sender]

@@ -151,4 +151,8 @@ class ReplicatingBroker(OverlayBroker):
         return self._to_all(msgspec.structs.replace(message, path=(*message.path, self.name)), sender)
 
     def _to_all(self, message: Seek | Mended, but: Name | None) -> list[Out]:
-        return [Send(neighbour, message) for neighbour, tree in self.links.items() if tree and neighbour != but]
+        return [Send(neighbour, message) for neighbour in self._others(but)]
+
+    def _others(self, but: Name | None) -> list[Name]:
+        """All neighbours by the tree but one."""
+        return [neighbour for neighbour, tree in self.links.items() if tree and neighbour != but]
