@@ -10,10 +10,11 @@ from unittest.mock import patch
 from newsstand.broker.socket_connection import Connection
 from newsstand.broker.socket_frames import TOO_SLOW
 from newsstand.broker.topic_messages import Listener
-from newsstand.broker.topic_socket import MOST_BYTES, Visitor
+from newsstand.broker.topic_past import Page
+from newsstand.broker.topic_socket import MOST_BYTES, MOST_READS, Visitor
 from newsstand.broker.topics import Topics
 from newsstand.overlay.filters import Filter
-from newsstand.overlay.messages import Publication
+from newsstand.overlay.messages import Position, Publication
 
 
 class Subscriptions:
@@ -54,3 +55,38 @@ def test_a_client_that_does_not_read_is_closed_when_too_many_bytes_wait() -> Non
             visitor.deliver(Publication("b1", number, "storms"), body)
         assert closed == [TOO_SLOW]
     assert connection.held == 4
+
+
+class SlowPast(Subscriptions):
+    """Topics whose past comes when it is let come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.come = asyncio.Event()
+
+    async def past(self, wanted: Filter, after: Position | None, limit: int, by: str) -> Page:
+        self.asked.append(by)
+        await self.come.wait()
+        return Page([], None, (), ("storms",), whole=len(self.asked) <= MOST_READS)
+
+
+def test_a_client_that_asks_for_much_at_once_is_answered_a_few_at_a_time() -> None:
+    async def story() -> None:
+        topics = SlowPast()
+        visitor = Visitor(cast(Connection, None), cast(Topics, topics), "eve")
+        told: list[bytes] = []
+        with patch.object(Visitor, "_write", lambda _, payload: told.append(payload)):
+            for number in range(20):
+                await visitor(b'{"request":"true","id":%d}' % number)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert topics.asked == ["eve"] * MOST_READS
+            topics.come.set()
+            async with asyncio.timeout(10):
+                while len(told) < 20:
+                    await asyncio.sleep(0)
+        assert told[0] == b'{"end":0,"count":0,"missing":[],"cached":["storms"],"whole":true}'
+        assert told[-1] == b'{"end":19,"count":0,"missing":[],"cached":["storms"],"whole":false}'
+
+    asyncio.run(story())

@@ -24,6 +24,8 @@ MOST_FILTERS = 1000
 """Subscriptions of one connection."""
 MOST_AT_ONCE = 256
 """Publications and requests of one connection that are not answered yet; the next waits."""
+MOST_READS = 4
+"""Requests of one connection that are being answered: each has pages in memory until the client has read them."""
 MOST_WAITING = 10_000
 """Messages for a client that does not read; one more, and it is closed."""
 MOST_BYTES = 4 * 1024 * 1024
@@ -63,6 +65,7 @@ class Visitor:
         self._filters: dict[int, Filter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._reads = asyncio.Semaphore(MOST_READS)
         self._number = 0
         self._gone = False
 
@@ -121,6 +124,10 @@ class Visitor:
         self._write(msgspec.json.encode({"done": number, "stored": published.stored, "publication": published.id}))
 
     async def _request(self, number: int, wanted: Filter) -> None:
+        async with self._reads:
+            await self._read(number, wanted)
+
+    async def _read(self, number: int, wanted: Filter) -> None:
         after: Position | None = None
         count = 0
         cached: set[str] = set()
