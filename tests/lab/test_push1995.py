@@ -133,5 +133,5 @@ def test_what_was_simulated_is_found_again(spark: SparkSession, tmp_path: Path) 
 
 
 def test_quick_has_its_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["reproduce", "push1995", "--quick", "--seeds", "3", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "newsstand: --quick and --seeds exclude each other: quick is two seeds\n"
+    assert run(["reproduce", "push1995", "--quick", "--seeds", "2", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "newsstand: --quick and --seeds exclude each other: quick is three seeds\n"

@@ -17,7 +17,7 @@ from newsstand.errors import BadOption
 def push1995(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few points, two seeds, traces of one day with 100,000 requests.")
+        bool, typer.Option("--quick", help="Few points, three seeds, traces of one day with 100,000 requests.")
     ] = False,
     seeds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many seeds to average over; default 5.")
@@ -38,7 +38,7 @@ def push1995(
     from newsstand.spark import open_session
 
     if quick and seeds is not None:
-        raise BadOption("--quick and --seeds exclude each other: quick is two seeds")
+        raise BadOption("--quick and --seeds exclude each other: quick is three seeds")
     experiment = QUICK if quick else Experiment()
     if seeds is not None:
         experiment = replace(experiment, seeds=tuple(range(1, seeds + 1)))

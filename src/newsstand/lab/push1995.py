@@ -79,7 +79,7 @@ class Experiment:
         return [Task(one.kind, replace(one.setting, seed=seed)) for seed in self.seeds for one in self.settings]
 
 
-QUICK = Experiment((1, 2), 100_000, 1, (25, 100, 400), (1, 10, 50), (5, 20, 80))
+QUICK = Experiment((1, 2, 3), 100_000, 1, (25, 100, 400), (1, 10, 50), (5, 20, 80))
 
 
 class Measured:

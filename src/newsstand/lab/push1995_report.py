@@ -120,6 +120,9 @@ def _drawn(m: Measured, path: Path, axis: str, lines: dict[str, dict[float, Push
         for place, (label, settings) in enumerate(lines.items()):
             _line(panel, {x: interval(metric(setting)) for x, setting in settings.items()}, label, place)
         panel.set_xscale("log")
+        values = list(next(iter(lines.values())))
+        panel.set_xticks(values, [f"{value:g}" for value in values])
+        panel.minorticks_off()
         panel.set_xlabel(axis)
         panel.set_ylabel(title)
     legend(figure, axes)
