@@ -35,9 +35,11 @@ def test_the_answer_has_the_names_agreed(told) -> None:  # type: ignore[no-untyp
     answer = told("--slots", "5", "--intensity", "0.5")
     assert set(answer) == {
         *("brokers", "slots", "publish_rate", "client_rate", "intensity", "policy", "method"),
-        *("mst", "sd", "p_loss", "quantiles", "bounds"),
+        *("mst", "sd", "p_loss", "quantiles", "bounds", "within_bounds", "model"),
     }
     assert answer["method"] == "exact"
+    assert answer["model"] == "two-dimensional"
+    assert answer["within_bounds"] is True
     assert answer["policy"] == "sel-sub-prt"
     assert answer["mst"] == pytest.approx(5)
     assert answer["sd"] == pytest.approx(11.33, abs=0.005)
@@ -45,6 +47,33 @@ def test_the_answer_has_the_names_agreed(told) -> None:  # type: ignore[no-untyp
     assert [*answer["quantiles"]] == ["0.05", "0.25", "0.5", "0.75", "0.95"]
     assert sorted(answer["quantiles"].values()) == [*answer["quantiles"].values()]
     assert answer["bounds"] == [5, 5]
+
+
+def test_an_approximation_is_called_one(told, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    answer = told("--brokers", "2", "--slots", "4")
+    assert (answer["method"], answer["model"]) == ("exact", "balanced")
+    assert run(["survive", "--brokers", "2", "--slots", "4", "--policy", "all-sub-prt"]) == 0
+    shown = capsys.readouterr().out
+    assert "several brokers: by the balanced model, as none is exact" in shown
+    assert "all with prt: models take every cached message as wanted" in shown
+
+
+def test_an_impossible_mean_is_called_one(told, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    words = [
+        "--brokers",
+        "4",
+        "--slots",
+        "2",
+        "--client-rate",
+        "10",
+        "--intensity",
+        "0.05",
+        "--policy",
+        "sel-fld-prt",
+    ]
+    assert told(*words, "--method", "reduced")["within_bounds"] is False
+    assert run(["survive", *words, "--method", "reduced"]) == 0
+    assert "a mean outside of its bounds cannot be right" in capsys.readouterr().out
 
 
 def test_a_simulation_is_that_of_the_lab_and_tells_its_intervals(told) -> None:  # type: ignore[no-untyped-def]
@@ -198,7 +227,7 @@ def test_a_figure_is_drawn_over_the_range_that_was_given_first(tmp_path: Path) -
         ("--slots 5 --method simulate --class 1,1,nan", "--class 1,1,nan: all three must be above 0"),
         ("--slots 5 --method simulate --class 0.5,1,1", "--class: the shares of all classes must add up to 1"),
         ("--slots 5 --method simulate --class 1,1,1 --intensity 2", "--intensity: every --class has its own"),
-        ("--slots 5 --method simulate --observations 3", "--observations 3: must be one a replication"),
+        ("--slots 5 --method simulate --observations 3", "--observations 3: must be two a replication"),
         ("--slots 5 --method simulate --replications 0", "--replications 0: must be at least 1"),
         ("--slots 5 --method simulate --seed -1", "--seed -1: must not be negative"),
         ("--slots 99999999 --method simulate", "--slots 99999999: with 1 brokers more than"),

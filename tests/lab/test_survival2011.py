@@ -266,7 +266,9 @@ def test_intervals_decide() -> None:
     assert below_everywhere([below]) is True
     assert above_everywhere([above, unknown]) is None
     assert within([above], high=0.4) is False
-    assert within([above], high=0.6) is True
+    assert within([above], high=0.6) is None
+    assert within([above], high=1.6) is True
+    assert within([above, below], -1, 1.6) is None
     assert within([unknown], high=0.6) is None
     assert all_of([True, None]) is None
     assert all_of([None, False]) is False

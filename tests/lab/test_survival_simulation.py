@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import threading
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -17,7 +20,7 @@ from scipy.stats import gamma, ks_2samp, kstest, poisson
 from newsstand.caching.kernels import slots
 from newsstand.caching.kernels.slots import Rules, Watched
 from newsstand.errors import BadOption
-from newsstand.lab import survival_overlay
+from newsstand.lab import survival, survival_overlay
 from newsstand.lab.intervals import interval
 from newsstand.lab.survival import (
     MessageClass,
@@ -327,10 +330,50 @@ def test_whoever_waits_sees_replications_come() -> None:
     assert came == [replicated(SOME, number) for number in range(4)]
 
 
-def test_one_message_a_replication_is_enough() -> None:
-    survival = simulated(simulation(observations=3, replications=3))
+def test_two_messages_a_replication_are_enough() -> None:
+    survival = simulated(simulation(observations=6, replications=3, classes=(POPULAR, RARE)))
     assert survival.mst.mean > 0
-    assert survival.copy_rate.mean == 0
+    assert all(one.mean > 0 for one in survival.class_mst)
+
+
+@pytest.mark.parametrize("intensity", [0.01, 0.05])
+def test_caches_are_full_when_messages_are_watched_however_few_are_cached(intensity: float) -> None:
+    one = simulated(simulation(1, 4, 0.1, intensity, observations=4000, replications=4))
+    assert one.mst.mean == pytest.approx(4.0, rel=1e-9)
+
+
+def test_a_simulation_that_is_halted_ends() -> None:
+    rules = simulation().rules
+    seen = slots.simulate(rules, slots.new_network(rules), np.random.default_rng(1), 10, 10, np.ones(1, np.bool_))
+    assert not seen.survival.any()
+
+
+def test_replications_are_halted_when_somebody_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, halts = threading.Event(), []
+
+    def endless(_: Simulation, number: int, halted: np.ndarray) -> None:
+        begun.set()
+        until = time.monotonic() + 60
+        while not halted[0] and time.monotonic() < until:
+            time.sleep(0.01)
+        halts.append(bool(halted[0]))
+
+    def interrupted(_: Iterable[Replication]) -> Iterable[Replication]:
+        begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(survival, "replicated", endless)
+    with pytest.raises(KeyboardInterrupt):
+        simulated(simulation(), interrupted)
+    assert halts
+    assert all(halts)
+
+
+def test_what_would_not_fit_is_refused() -> None:
+    with pytest.raises(BadOption, match=r"--slots 1000: with 2000 brokers the simulation would take \d+ GB"):
+        simulation(2000, 1000)
+    with pytest.raises(BadOption, match=r"--intensity: so few messages are wanted"):
+        simulation(1, 1000, intensity=1e-6)
 
 
 def test_spark_comes_to_identical_results(spark: SparkSession) -> None:
@@ -343,7 +386,7 @@ def test_spark_comes_to_identical_results(spark: SparkSession) -> None:
     ("bad", "told"),
     [
         ({"replications": 0}, "--replications 0: must be at least 1"),
-        ({"observations": 9}, "--observations 9: must be one a replication at least"),
+        ({"observations": 9}, "--observations 9: must be two a replication at least"),
         ({"seed": -1}, "--seed -1: must not be negative"),
         ({"classes": (POPULAR, POPULAR)}, "the shares of all classes together must be 1"),
     ],

@@ -27,15 +27,20 @@ def test_one_slot_fewer_would_not_do(target: float, policy: str) -> None:
     assert slots == 1 or solve(replace(setting, slots=slots - 1), "reduced").mst < target
 
 
-def test_the_search_goes_on_where_the_model_is_below_its_lower_bound() -> None:
-    setting = centre(brokers=4, client_rate=26.5, intensity=19.9)
-    slots, lifetime = smallest_slots(setting, 5.0, "reduced")
-    assert slots > 5
-    assert lifetime.mst >= 5.0
+@pytest.mark.parametrize(
+    ("client_rate", "intensity", "policy", "target"),
+    [(26.5, 19.9, "sel-sub-prt", 5.0), (10.0, 0.05, "sel-fld-prt", 10.0)],
+)
+def test_a_model_that_leaves_the_possible_is_not_asked_for_a_size(
+    client_rate: float, intensity: float, policy: str, target: float
+) -> None:
+    setting = centre(brokers=4, client_rate=client_rate, intensity=intensity, policy=policy)
+    with pytest.raises(BadOption, match=r"--method reduced: with \d+ slots its mean is outside"):
+        smallest_slots(setting, target, "reduced")
 
 
 def test_a_target_beyond_what_can_be_solved_is_refused() -> None:
-    with pytest.raises(BadOption, match=r"--target 1e\+06: needs caches too large to be solved"):
+    with pytest.raises(BadOption, match=r"--target-mst 1e\+06: needs caches too large to be solved"):
         smallest_slots(centre(), 1e6, "reduced")
-    with pytest.raises(BadOption, match=r"--target 0: must be a number above 0"):
+    with pytest.raises(BadOption, match=r"--target-mst 0: must be a number above 0"):
         smallest_slots(centre(), 0.0, "reduced")

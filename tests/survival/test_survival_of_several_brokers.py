@@ -185,6 +185,14 @@ def test_a_chain_too_large_to_be_solved_is_refused_before_it_is_built() -> None:
 
 def test_rates_too_different_for_the_precision_are_reported() -> None:
     chain = LumpedChain(broker_network(centre(brokers=4, slots=7, client_rate=1000.0, intensity=0.01)))
-    with pytest.raises(BadOption, match=r"--slots 7: 329 states were too many"):
+    with pytest.raises(BadOption, match=r"--slots 7: 329 states found no solution .*--client-rate 1000"):
         _ = Lifetime(chain).mst
     assert Lifetime(chain.written_out()).mst > 0
+
+
+def test_too_many_brokers_are_refused_before_anything_is_listed() -> None:
+    for brokers in (256, 1_000_000):
+        with pytest.raises(BadOption, match=rf"--brokers {brokers}: the chain of several takes at most 255"):
+            solve(centre(brokers=brokers, slots=1), "reduced")
+    with pytest.raises(BadOption, match=r"--brokers 250, --slots 3: make 2,667,126 states"):
+        solve(centre(brokers=250, slots=3), "reduced")

@@ -61,7 +61,11 @@ def survive(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="exact (the default), reduced, balanced or simulate; may be several."),
+        typer.Option(
+            metavar="NAME",
+            help="exact (the default; of several brokers it is balanced, the nearest model), reduced (the "
+            "paper's), balanced or simulate; may be several.",
+        ),
     ] = None,
     target_mst: Annotated[
         float | None,

@@ -31,7 +31,7 @@ def answer_of(answer: Answer) -> dict[str, object]:
     told: dict[str, object] = {name: getattr(setting, name) for name in NAMES}
     if question.classes:
         del told["client_rate"], told["intensity"]
-    told |= {"policy": str(setting.policy), "method": question.method}
+    told |= {"policy": str(setting.policy), "method": question.method, "model": answer.model}
     if question.target_mst is not None:
         told["target_mst"] = question.target_mst
     told |= {
@@ -40,6 +40,7 @@ def answer_of(answer: Answer) -> dict[str, object]:
         "p_loss": answer.p_loss.mean,
         "quantiles": {f"{level:g}": one.mean for level, one in answer.quantiles.items()},
         "bounds": list(setting.bounds),
+        "within_bounds": answer.is_within_bounds,
     }
     if not answer.is_simulated:
         return told
@@ -92,6 +93,12 @@ def show(answers: Sequence[Answer], ranged: Sequence[str]) -> None:
 
 def _explain(answers: Sequence[Answer]) -> None:
     print("deviation and quantiles are those of messages that were cached at all")
+    if any(answer.model == "balanced" for answer in answers):
+        print("several brokers: by the balanced model, as none is exact")
+    if any(answer.is_rough for answer in answers):
+        print("all with prt: models take every cached message as wanted, and err where clients are few")
+    if not all(answer.is_within_bounds for answer in answers):
+        print("a mean outside of its bounds cannot be right: the model does not hold for these rates")
     if any(answer.is_simulated for answer in answers):
         question = next(answer.question for answer in answers if answer.is_simulated)
         print(f"simulated: {question.observations:,} messages, ± is the 95 % interval of the mean", end="")

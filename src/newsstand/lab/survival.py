@@ -27,8 +27,8 @@ Halted = NDArray[np.bool_]
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 WARM = 10
 """Before messages are watched, each broker caches as many as all caches hold, times this, on average."""
-MOST_WARM = 100_000_000
-"""So many are published before, at most: some seconds for one broker."""
+MOST_WARM = 50_000_000
+"""So many are published before, at most."""
 MOST_BYTES = 8_000_000_000
 BYTES = 25
 """Of memory for each message and broker."""
@@ -65,16 +65,16 @@ class Simulation:
             raise BadOption(f"--seed {self.seed}: must not be negative")
         if self.classes and not np.isclose(sum(one.share for one in self.classes), 1):
             raise BadOption("the shares of all classes together must be 1")
-        if self.warm > MOST_WARM:
-            raise BadOption(
-                f"--intensity: so few messages are wanted that {self.warm:,} would be published before caches are "
-                f"full; at most {MOST_WARM:,} are"
-            )
         room = self.setting.brokers**2 * self.setting.slots * BYTES * workers()
         if room > MOST_BYTES:
             raise BadOption(
                 f"--slots {self.setting.slots}: with {self.setting.brokers} brokers the simulation would take "
                 f"{room / 1e9:.0f} GB"
+            )
+        if self.warm > MOST_WARM:
+            raise BadOption(
+                f"--intensity: so few messages are wanted that {self.warm:,} would be published before caches are "
+                f"full; at most {MOST_WARM:,} are"
             )
 
     @property

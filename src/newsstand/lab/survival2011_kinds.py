@@ -35,10 +35,13 @@ def below_everywhere(found: Sequence[Interval]) -> bool | None:
 
 
 def within(found: Sequence[Interval], low: float = -math.inf, high: float = math.inf) -> bool | None:
-    """Whether nothing is wholly outside two bounds."""
+    """Whether everything is between two bounds, as far as that can be told: not if an interval crosses one."""
     if not all(one.is_known for one in found):
         return None
-    return all(one.mean + one.half + ROUNDING >= low and one.mean - one.half - ROUNDING <= high for one in found)
+    if any(one.mean + one.half + ROUNDING < low or one.mean - one.half - ROUNDING > high for one in found):
+        return False
+    inside = all(one.mean - one.half + ROUNDING >= low and one.mean + one.half - ROUNDING <= high for one in found)
+    return inside or None
 
 
 def all_of(verdicts: Sequence[bool | None]) -> bool | None:

@@ -21,12 +21,12 @@ from newsstand.lab.survival import (
 )
 from newsstand.spark import stoppable
 from newsstand.survival.dimension import smallest_slots
-from newsstand.survival.methods import METHODS, solve
+from newsstand.survival.methods import METHODS, model_of, solve
 from newsstand.survival.setting import Setting
 
 SIMULATE = "simulate"
 MOST_CACHED = 2_000_000
-"""Messages in all caches together that are simulated: some gigabytes, and minutes before any is watched."""
+"""Messages in all caches together that are simulated: minutes before any is watched."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,25 @@ class Answer:
     p_loss: Interval
     quantiles: Mapping[float, Interval]
     class_mst: tuple[Interval, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """What the numbers are from, whatever name it was asked for by."""
+        if self.is_simulated:
+            return "simulation"
+        return model_of(self.setting, self.question.method)
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether the model is known to miss something: under `all` caches have what nobody wants at the top."""
+        return not (self.is_simulated or self.setting.selective) and self.setting.prioritized
+
+    @property
+    def is_within_bounds(self) -> bool:
+        """Whether the mean is possible at all (Eq. 1); a simulated one may be outside by chance."""
+        least, greatest = self.setting.bounds
+        slack = (self.mst.half if self.mst.is_known else 0.0) + 1e-9 * greatest
+        return self.is_simulated or least - slack <= self.mst.mean <= greatest + slack
 
     @property
     def is_simulated(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import expm
 
+from newsstand.errors import BadOption
 from newsstand.survival.chain import Chain
 from newsstand.survival.krylov import dot, length_of
 
@@ -105,7 +106,7 @@ def fitted_curve(chain: Chain, mean: float) -> Curve:
                 return curve
             before = now
         basis.append(direction / rest)
-    raise ArithmeticError(f"no distribution after {LARGEST} systems of equations")
+    raise BadOption(f"--slots: the distribution was not found by {LARGEST} systems of equations at these rates")
 
 
 def _orthogonalize(direction: Floats, basis: list[Floats]) -> Floats:

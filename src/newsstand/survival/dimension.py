@@ -17,8 +17,8 @@ ROUNDING = 1e-9
 def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[int, Lifetime]:
     """The smallest cache with at least the wished mean survival time; the setting's own slots do not matter.
 
-    The mean grows with the slots, nearly in proportion. The bounds of Eq. 1 say where to look; where a model
-    leaves them, the search goes on beyond.
+    The mean grows with the slots, nearly in proportion, and the bounds of Eq. 1 say where to look. Where a model
+    leaves them it is not to be believed, and there is no answer.
     """
     if not (math.isfinite(target_mst) and target_mst > 0):
         raise BadOption(f"--target-mst {target_mst:g}: must be a number above 0")
@@ -29,7 +29,11 @@ def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[in
     known: dict[int, Lifetime] = {}
 
     def reached(slots: int) -> bool:
-        known[slots] = _solved(replace(setting, slots=slots), target_mst, method)
+        there = replace(setting, slots=slots)
+        known[slots] = _solved(there, target_mst, method)
+        least, greatest = there.bounds
+        if not least * (1.0 - ROUNDING) <= known[slots].mst <= greatest * (1.0 + ROUNDING):
+            raise _unbelievable(setting, slots, method)
         return known[slots].mst >= wanted
 
     guess = too_few + 1
@@ -41,9 +45,16 @@ def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[in
         # In proportion to the last answer, but every other time in the middle, should the proportion mislead.
         fair = math.ceil(guess * wanted / known[guess].mst) if len(known) % 2 else (too_few + enough) // 2
         guess = min(max(fair, too_few + 1), enough - 1)
-    while enough not in known and not reached(enough):
-        enough += 1
+    if enough not in known and not reached(enough):
+        raise _unbelievable(setting, enough, method)
     return enough, known[enough]
+
+
+def _unbelievable(setting: Setting, slots: int, method: str) -> BadOption:
+    return BadOption(
+        f"--method {method}: with {slots} slots its mean is outside of what {setting.brokers} brokers can have, "
+        "so it cannot say how many are needed; try exact or simulate"
+    )
 
 
 def _solved(setting: Setting, target_mst: float, method: str) -> Lifetime:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from newsstand.errors import BadOption
 from newsstand.survival.chain import Chain, Floats
 from newsstand.survival.curve import Curve, fitted_curve
 
@@ -69,7 +70,9 @@ class Lifetime:
         while self._lacking(far, p) < 0.0:
             far *= 2.0
             if far > LONGEST * self.mean_cached:
-                raise ArithmeticError(f"the quantile {p} is beyond the precision of the distribution")
+                raise BadOption(
+                    f"--slots: the quantile {p} is beyond the precision of the distribution at these rates"
+                )
         return float(brentq(self._lacking, 0.0, far, args=(p,), xtol=1e-12 * far, rtol=1e-12))
 
     def _lacking(self, x: float, p: float) -> float:

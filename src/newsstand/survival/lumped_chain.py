@@ -30,15 +30,21 @@ from newsstand.survival.multisets import (
 
 FEW = 600
 """So many states are solved by elimination."""
+MOST_MEMBERS = 255
+"""As many as are counted in a byte."""
+MOST_PLACES = 60_000_000
+"""States times brokers: what is listed."""
 MOST = 6_000_000
 """So many states are solved at all: some 500 bytes each, and minutes."""
 
 
 def refuse_too_many(brokers: int, slots: int, states: int) -> None:
     """Say at once that a chain of so many local states a broker cannot be solved."""
+    if brokers > MOST_MEMBERS:
+        raise BadOption(f"--brokers {brokers}: the chain of several takes at most {MOST_MEMBERS}")
     size = how_many(brokers, states)
-    if size > MOST or states > MOST_LABELS:
-        raise BadOption(f"--brokers {brokers}, --slots {slots}: make {size:,} states, more than {MOST:,}")
+    if size > MOST or states > MOST_LABELS or size * brokers > MOST_PLACES:
+        raise BadOption(f"--brokers {brokers}, --slots {slots}: make {size:,} states, more than can be solved")
 
 
 def lumped(system: Exchangeable) -> Chain:
@@ -85,8 +91,8 @@ class LumpedChain:
             return bicgstab(lambda column: self._operator(column, shift), improved, values, precision)
         except ArithmeticError:
             raise BadOption(
-                f"--slots {self.system.slots}: {self.entry.size:,} states were too many for an exact solution "
-                "at rates so different; fewer --slots or --brokers may do"
+                f"--slots {self.system.slots}: {self.entry.size:,} states found no solution at rates so different "
+                f"(--client-rate {self.system.copy_rate:g}, --publish-rate {self.system.common_rate:g})"
             ) from None
 
     @property

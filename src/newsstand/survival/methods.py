@@ -29,6 +29,14 @@ def solve(setting: Setting, method: str) -> Lifetime:
     return METHODS[method](setting)
 
 
+def model_of(setting: Setting, method: str) -> str:
+    """Which model answers for a method: `exact` means another one for several brokers than for one."""
+    setting = _told_apart(setting)
+    if method == "reduced":
+        return method
+    return "balanced" if setting.brokers > 1 else "two-dimensional"
+
+
 def _exact(setting: Setting) -> Lifetime:
     """One broker: the two-dimensional chain. Several: no model is exact, and this is the nearest."""
     setting = _told_apart(setting)
@@ -42,9 +50,9 @@ def _balanced(setting: Setting) -> Lifetime:
     setting = _told_apart(setting)
     if setting.brokers == 1:
         return _exact(setting)
-    _refuse_beyond(MOST_SLOTS_EXACT, setting, "balanced")
+    _refuse_beyond(MOST_SLOTS_EXACT, setting, "balanced, which answers for several brokers,")
     if setting.brokers > MOST_BROKERS_BALANCED:
-        raise BadOption(f"--brokers {setting.brokers}: --method balanced takes at most {MOST_BROKERS_BALANCED}")
+        raise BadOption(f"--brokers {setting.brokers}: the model of several takes at most {MOST_BROKERS_BALANCED}")
     chain, _ = balanced_network(setting)
     return Lifetime(chain, setting.loss)
 
