@@ -64,7 +64,7 @@ def _balance(setting: Setting, group: Ints, start: float, apart: float, precisio
     """The rate of copies that comes out if it is put in: the more copies push, the fewer are made.
 
     It is looked for around `start`, above and below by factors of `apart`, and not from 0 on: without copies that
-    push, a message would be copied for ever.
+    push, a message would be copied nearly for ever.
     """
 
     @cache
