@@ -157,6 +157,8 @@ def test_ranges_are_a_list_a_table_and_a_figure(
         (["--nodes", "0"], "--nodes 0: must be in 1 … 10,000"),
         (["--network", "{folder}/network", "--nodes", "3"], "--nodes: a network that is given with --network has"),
         (["--network", "{folder}/nowhere"], "{folder}/nowhere"),
+        (["--keep", "{folder}/trace/pages.csv"], "--keep {folder}/trace/pages.csv: is a file, not a folder"),
+        (["--keep", "{folder}/trace/pages.csv/in"], "--keep {folder}/trace/pages.csv/in: cannot be written"),
         (["--figure", "x.svg"], "--figure x.svg: nothing to draw it over"),
         (["--servers", "1:2:1", "--figure", "x.txt"], "--figure x.txt: the name must end in"),
         (["--seed", "1:9000:1", "--pages", "1,2"], "--seed: all options together ask for more than 10,000"),

@@ -105,6 +105,8 @@ def push_cache(
         from newsstand.lab.push_cache_figure import require_drawable_ranges
 
         require_drawable_ranges(figure, asked.ranged)
+    if keep is not None:
+        _make(keep)
     session = open_session(master, conf or (), "newsstand push-cache", brief=is_small(trace))
     with session as spark, progress(spark, "simulating"):
         read = read_push_trace(spark, trace)
@@ -183,3 +185,13 @@ def _network(file: Path | None, nodes: int | None) -> Network:
     if not 1 <= nodes <= MOST_NODES:
         raise BadOption(f"--nodes {nodes}: must be in 1 … {MOST_NODES:,}")
     return Network(nodes=nodes)
+
+
+def _make(folder: Path) -> None:
+    """Now, so that it is not after a simulation that it cannot be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadOption(f"--keep {folder}: is a file, not a folder") from None
+    except OSError as error:
+        raise BadOption(f"--keep {folder}: cannot be written ({error.strerror})") from error
