@@ -116,7 +116,7 @@ not, the command exits with 1, and topics go on moving. With `--from` it is left
 | `quantiles` | of messages that were cached at all, by `0.05`, `0.25`, `0.5`, `0.75` and `0.95` |
 | `bounds` | the least and the greatest mean that is possible (Eq. 1 of the paper) |
 | `within_bounds` | whether `mst` is between them; if not, the model does not hold for these rates |
-| `model` | what answered: `two-dimensional`, `reduced`, `balanced` (several brokers, an approximation) or `simulation` |
+| `model` | what answered: `two-dimensional`, `reduced`, `balanced` (an approximation) or `simulation` |
 | `observations`, `replications`, `seed` | of `simulate` only: how it was simulated |
 | `half_widths` | of `simulate` only, see below |
 | `classes` | only with `--class`: `{share, client_rate, intensity, mst, half_width}` of each |
