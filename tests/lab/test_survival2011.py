@@ -101,6 +101,7 @@ def paper_row(task: Task) -> Row:
         sd=tuple(0.8 * least * one for one in noise),
         quartiles=tuple(tuple(level * least * one for one in noise) for level in (0.6, 0.9, 1.4)),
         copy_rate=tuple((0.5 if setting.policy == FLOODED else 0.4) * one for one in noise),
+        mean_time=tuple(mst * one for one in noise) if task.method == SIMULATE else (),
     )
 
 

@@ -37,7 +37,7 @@ def _single(m: Measured) -> Figure:
         rows = {x: m.simulated(setting) for x, setting in curve.points.items()}
         low, high = ([np.mean(row.quartiles[place]) for row in rows.values()] for place in (0, 2))
         panel.fill_between(list(rows), low, high, color="#dddddd", lw=0, label="quartiles, simulated")
-        means(panel, {x: interval(row.mst) for x, row in rows.items()}, "simulation", (BLACK, "o", ""))
+        means(panel, {x: interval(row.mean_time) for x, row in rows.items()}, "simulation", (BLACK, "o", ""))
         for method, look in ((EXACT, (BLUE, "", "-")), (REDUCED, (ORANGE, "", "--"))):
             of = {x: Interval(m.single(setting, method).mst[0]) for x, setting in curve.points.items()}
             means(panel, of, f"{method} model", look)

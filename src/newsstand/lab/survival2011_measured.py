@@ -120,7 +120,13 @@ SPREAD = ("sd", "low quartile", "median", "high quartile")
 
 
 def _single(row: Row, what: str) -> tuple[float, ...]:
-    return row.mst if what == "mst" else row.sd if what == "sd" else row.quartiles[SPREAD.index(what) - 1]
+    return (
+        (row.mean_time or row.mst)
+        if what == "mst"
+        else row.sd
+        if what == "sd"
+        else row.quartiles[SPREAD.index(what) - 1]
+    )
 
 
 def _shares(above: Sequence[float], below: Sequence[float]) -> list[float]:

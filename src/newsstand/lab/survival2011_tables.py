@@ -39,7 +39,7 @@ def _single(m: Measured) -> Iterator[dict[str, object]]:
         for setting in curve.points.values():
             row = {"axis": AXES[curve.axis]} | _numbers(setting)
             simulated = m.simulated(setting)
-            values = (simulated.mst, simulated.sd, *simulated.quartiles)
+            values = (simulated.mean_time, simulated.sd, *simulated.quartiles)
             for place, (what, of) in enumerate(zip(("mst", *SPREAD), values, strict=True)):
                 mean = interval(of)
                 row |= {what: mean.mean, f"{what} ±": mean.half}

@@ -33,14 +33,15 @@ class Row:
 
     task: Task
     mst: tuple[float, ...]
-    """Simulated by Little's law; with one broker, whose cache is always full, that would say nothing, and it is
-    the mean of the times."""
+    """Simulated by Little's law."""
     p_loss: tuple[float, ...]
     sd: tuple[float, ...] = ()
     quartiles: tuple[tuple[float, ...], ...] = ()
     """Low, middle and high, each with a number for each replication."""
     class_mst: tuple[tuple[float, ...], ...] = ()
     copy_rate: tuple[float, ...] = ()
+    mean_time: tuple[float, ...] = ()
+    """Simulated: the mean of the times. Little's law would say nothing of one broker, whose cache is full."""
 
 
 def done(task: Task) -> Row:
@@ -53,12 +54,13 @@ def _simulated(task: Task) -> Row:
     found = [replicated(simulation, number) for number in range(task.replications)]
     return Row(
         task,
-        mst=tuple(one.mean_time if task.setting.brokers == 1 else one.mst for one in found),
+        mst=tuple(one.mst for one in found),
         p_loss=tuple(one.p_loss for one in found),
         sd=tuple(one.sd for one in found),
         quartiles=tuple(tuple(one.quantiles[QUANTILES.index(level)] for one in found) for level in QUARTILES),
         class_mst=tuple(zip(*(one.class_mst for one in found), strict=True)) if task.classes else (),
         copy_rate=tuple(one.copy_rate for one in found),
+        mean_time=tuple(one.mean_time for one in found),
     )
 
 
