@@ -7,7 +7,6 @@ number, so more of them only add to fewer. They are numbered after the origins.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from newsstand.errors import BadOption
 from newsstand.lab.push_cache_demand import PushDemand, Sites
@@ -81,20 +80,18 @@ class HopTable:
 
 
 class TabledNearness:
-    """A nearness whose distances never change, each subnet's computed once for all servers."""
+    """A nearness whose distances never change: each is asked for once."""
 
-    def __init__(self, way: Nearness, internet: Internet, kind: str) -> None:
+    def __init__(self, way: Nearness) -> None:
         self._way = way
-        self._from = {"hops": internet.hops, "miles": internet.miles}[kind]
-        self._servers = np.arange(len(internet.servers))
-        self._rows: dict[int, npt.NDArray[np.float64]] = {}
+        self._known: dict[tuple[int, int], float] = {}
 
     def distance(self, subnet: int, server: int) -> float:
-        """What the strategy says, remembered."""
-        row = self._rows.get(subnet)
-        if row is None:
-            row = self._rows[subnet] = np.asarray(self._from(subnet, self._servers), np.float64)
-        return float(row[server])
+        """What the strategy says, remembered to the bit: between nearly equal ways the last one decides."""
+        distance = self._known.get((subnet, server))
+        if distance is None:
+            distance = self._known[subnet, server] = self._way.distance(subnet, server)
+        return distance
 
     def nearest(self, subnets: Ints, servers: Ints) -> Ints:
         """What the strategy says."""
@@ -104,4 +101,4 @@ class TabledNearness:
 def way_of(strategy: str, internet: Internet, stream: int, seed: int) -> Nearness:
     """The nearness of that name, with draws of its own."""
     way = nearness(strategy, internet, np.random.default_rng([seed, stream]))
-    return TabledNearness(way, internet, strategy) if strategy in TABLED else way
+    return TabledNearness(way) if strategy in TABLED else way
