@@ -175,8 +175,14 @@ def test_a_stranger_gets_no_link(line: World) -> None:
     ids=["text", "bytes", "shape", "filter", "large"],
 )
 def test_what_is_no_batch_ends_the_link(line: World, frame: bytes | str, code: int, reason: str) -> None:
-    """A false neighbour with the right key and name takes the place of the true one, which then comes back."""
-    found = greeted(line, MIDDLE, more=frame)
+    """A false neighbour with the right key and name takes the place of the true one, which then comes back.
+
+    It may be back before the frame is there, and then the false one is the one that has to go.
+    """
+    for _ in range(10):
+        found = greeted(line, MIDDLE, more=frame)
+        if found != (4004, "there is a newer link"):
+            break
     assert found[0] == code
     assert found[1].startswith(reason)
     line.until_linked()
