@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from newsstand.coordinator.choosing import Network, Surroundings
+from newsstand.coordinator.choosing import Surroundings
 from newsstand.coordinator.coordinator import Coordinator
-from newsstand.coordinator.records import BrokerRecord, Place
+from newsstand.coordinator.records import BrokerRecord
 from newsstand.coordinator.standing import Report
 from newsstand.coordinator.store_sqlite import SqliteStore
+from newsstand.planning.places import Network, Place
 
 SECRET = "a secret of at least thirty-two characters"
 LEASE_S = 3.0

@@ -8,15 +8,8 @@ from random import Random
 
 import pytest
 
-from newsstand.coordinator.choosing import (
-    EARTH_RADIUS_MILES,
-    NEVER,
-    WAYS,
-    Network,
-    Surroundings,
-    great_circle_miles,
-)
-from newsstand.coordinator.records import NOWHERE, Place
+from newsstand.coordinator.choosing import WAYS, Surroundings
+from newsstand.planning.places import EARTH_RADIUS_MILES, NEVER, NOWHERE, Network, Place, great_circle_miles
 
 LONDON = Place(51.5074, -0.1278)
 PARIS = Place(48.8566, 2.3522)

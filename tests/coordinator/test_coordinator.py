@@ -11,11 +11,12 @@ from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, 
 from newsstand.coordinator import coordinator as module
 from newsstand.coordinator import handing_over
 from newsstand.coordinator.coordinator import Coordinator
-from newsstand.coordinator.records import NOWHERE, Acknowledged, Change, Place, SessionChanged, Subscribed
+from newsstand.coordinator.records import Acknowledged, Change, SessionChanged, Subscribed
 from newsstand.coordinator.standing import Found
 from newsstand.coordinator.store import Taken
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import NoRoom, NotFound
+from newsstand.planning.places import NOWHERE, Place
 
 Both = tuple[Coordinator, SqliteStore]
 

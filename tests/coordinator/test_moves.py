@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from newsstand.coordinator.choosing import WAYS
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import (
-    NOWHERE,
     Acknowledged,
     Change,
     Move,
@@ -27,6 +26,7 @@ from newsstand.coordinator.records import (
 )
 from newsstand.coordinator.standing import Told
 from newsstand.coordinator.store_sqlite import SqliteStore
+from newsstand.planning.places import NOWHERE
 
 BROKERS = ("north", "south", "harbour", "hill")
 brokers = st.sampled_from(BROKERS)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from test_tree import degrees, is_tree
 
-from newsstand.coordinator.records import BrokerRecord, Link, Place
+from newsstand.coordinator.records import BrokerRecord, Link
 from newsstand.coordinator.standing import OverlayTold, Report
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.coordinator.tree import DEFAULT_DEGREE, neighbours
+from newsstand.planning.places import Place
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g")
 TOPICS = ("news", "sport")

@@ -9,9 +9,9 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from newsstand.coordinator.choosing import Network
-from newsstand.coordinator.records import NOWHERE, Link, Place
+from newsstand.coordinator.records import Link
 from newsstand.coordinator.tree import mended, neighbours
+from newsstand.planning.places import NOWHERE, Network, Place
 
 CHAIN = Network([("one", "two"), ("two", "three"), ("three", "four")])
 NAMES = st.sampled_from([f"b{number}" for number in range(12)])

@@ -9,8 +9,8 @@ import pytest
 from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, report
 
 from newsstand.coordinator.coordinator import Coordinator
-from newsstand.coordinator.records import NOWHERE
 from newsstand.coordinator.store_sqlite import SqliteStore
+from newsstand.planning.places import NOWHERE
 
 Both = tuple[Coordinator, SqliteStore]
 EVEN = {"a": 10, "b": 10}

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from newsstand.errors import BadOption
 from newsstand.planning.geography import (
-    EARTH_RADIUS_MILES,
     Places,
     miles,
     miles_matrix,
     nearest_places,
     scattered,
 )
+from newsstand.planning.places import EARTH_RADIUS_MILES
 
 QUARTER = math.pi / 2 * EARTH_RADIUS_MILES
 A_FOOT = 1 / 5280

@@ -21,8 +21,9 @@ from newsstand.coordinator.api_shapes import (
     body_of,
 )
 from newsstand.coordinator.desk import Desk
-from newsstand.coordinator.records import BrokerRecord, Change, Place
+from newsstand.coordinator.records import BrokerRecord, Change
 from newsstand.coordinator.standing import Report, Standing
+from newsstand.planning.places import Place
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, problems
 
 MOST_BROKER_BYTES = 65_536

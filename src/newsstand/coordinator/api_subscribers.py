@@ -18,7 +18,7 @@ from newsstand.coordinator.api_shapes import (
     body_of,
 )
 from newsstand.coordinator.desk import SUBSCRIBER, Desk
-from newsstand.coordinator.records import NOWHERE, Place
+from newsstand.planning.places import NOWHERE, Place
 from newsstand.serving.quick import Quick
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, not_now, problems
 

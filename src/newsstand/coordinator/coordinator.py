@@ -17,7 +17,7 @@ from dataclasses import replace
 from newsstand.coordinator.choosing import WAYS, Surroundings
 from newsstand.coordinator.handing_over import HELD_S, HandingOver
 from newsstand.coordinator.overlay import Overlay
-from newsstand.coordinator.records import NOWHERE, Applied, BrokerRecord, Change, Move, Place
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move
 from newsstand.coordinator.standing import (
     Brokers,
     Chosen,
@@ -31,6 +31,7 @@ from newsstand.coordinator.standing import (
 )
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
+from newsstand.planning.places import NOWHERE, Place
 
 logger = logging.getLogger(__name__)
 

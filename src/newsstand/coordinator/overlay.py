@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from newsstand.coordinator.choosing import Network
 from newsstand.coordinator.placement import Placement, Progress
 from newsstand.coordinator.records import BrokerRecord, Link, Storages, Tree
 from newsstand.coordinator.standing import Address, Brokers, Opportunistic, OverlayTold, StorageTold
@@ -16,6 +15,7 @@ from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import mended, neighbours
 from newsstand.errors import BadInput
 from newsstand.model import is_topic
+from newsstand.planning.places import Network
 
 MOST_NAMED = 5
 """How many mistakes a refusal names."""

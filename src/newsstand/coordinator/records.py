@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from newsstand.planning.places import NOWHERE, Place
+
 Scalar = str | int | float | bool | None
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -18,23 +20,6 @@ Expiry = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | Annotated[float, msgspec
 
 DEFAULT_CAPACITY = 10_000
 """Connections that a broker is taken to be good for if it does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where somebody is: on the globe, in the network, both or neither."""
-
-    lat: float | None = None
-    lon: float | None = None
-    node: str | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether anything is known of it."""
-        return self.lat is not None or self.node is not None
-
-
-NOWHERE = Place()
 
 
 @dataclass(frozen=True, slots=True)

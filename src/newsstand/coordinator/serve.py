@@ -10,7 +10,7 @@ from random import Random
 import uvicorn
 
 from newsstand.coordinator.api import create_app
-from newsstand.coordinator.choosing import Network, Surroundings
+from newsstand.coordinator.choosing import Surroundings
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.desk import Desk, Keys
 from newsstand.coordinator.metrics import Metrics
@@ -19,6 +19,7 @@ from newsstand.coordinator.standing import Opportunistic
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import BadOption
+from newsstand.planning.places import Network
 from newsstand.serving.process import listening, terminated_like_interrupted, url_of
 
 STORE = "coordinator.sqlite"

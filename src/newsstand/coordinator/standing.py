@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from newsstand.coordinator.records import BrokerRecord, Place, Record
+from newsstand.coordinator.records import BrokerRecord, Record
 from newsstand.coordinator.store import Kind
 from newsstand.errors import NotFound
 from newsstand.model import OPPORTUNISTIC_SLOTS, OpportunisticPolicy
+from newsstand.planning.places import Place
 
 State = Literal["up", "draining", "dead"]
 Reason = Literal["dead", "draining", "left", "took", "asked"]

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record, Storages, Tree
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Record, Storages, Tree
 from newsstand.errors import NewsstandError
+from newsstand.planning.places import Place
 
 Kind = Literal["adopt", "moved"]
 

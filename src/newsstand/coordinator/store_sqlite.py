@@ -12,11 +12,12 @@ from pathlib import Path
 
 from newsstand.coordinator.changes_sql import apply_changes
 from newsstand.coordinator.overlay_sql import read_storages, read_tree, write_storages, write_tree
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Place, Record, Storages, Tree
+from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Record, Storages, Tree
 from newsstand.coordinator.store import Kind, Taken
 from newsstand.coordinator.subscribers_sql import read_handovers, read_homes, read_records
 from newsstand.coordinator.tables_sql import SETTINGS, TABLES, VERSION
 from newsstand.errors import BadInput, BadOption, NoRoom
+from newsstand.planning.places import Place
 
 _ADOPT = """
 INSERT INTO handovers

@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, product
 
-from newsstand.coordinator.choosing import Network, great_circle_miles
-from newsstand.coordinator.records import Link, Place
+from newsstand.coordinator.records import Link
+from newsstand.planning.places import Network, Place, great_circle_miles
 
 DEFAULT_DEGREE = 4
 LEAST_DEGREE = 2

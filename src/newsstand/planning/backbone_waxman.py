@@ -20,7 +20,8 @@ import numpy as np
 from newsstand.errors import BadOption
 from newsstand.overlay.topology import Edge, Topology
 from newsstand.planning.backbone import Backbone
-from newsstand.planning.geography import EARTH_RADIUS_MILES, Places, scattered, vector_miles
+from newsstand.planning.geography import Places, scattered, vector_miles
+from newsstand.planning.places import EARTH_RADIUS_MILES
 
 LINKS = 2
 BETA = 0.05

@@ -20,13 +20,13 @@ import numpy.typing as npt
 from numba import njit
 
 from newsstand.errors import BadOption
+from newsstand.planning.places import EARTH_RADIUS_MILES
 
 Floats = npt.NDArray[np.float64]
 Degrees = npt.NDArray[np.float32 | np.float64]
 Ints = npt.NDArray[np.int64]
 Index = int | slice | npt.NDArray[np.integer] | npt.NDArray[np.bool_]
 
-EARTH_RADIUS_MILES = 3958.8
 MOST_LATITUDE, MOST_LONGITUDE = 90.0, 180.0
 
 

@@ -1,0 +1,123 @@
+"""The places of a running platform under numbers, and what is nearest among them.
+
+An origin's decisions know subnets and servers by numbers only (`push_nearness`). Here push-caches get theirs by
+name, and whoever is at about the same place is of the same subnet.
+
+>>> where = Whereabouts(Place(40.7, -74.0))
+>>> berlin, tokyo = where.server("berlin", Place(52.5, 13.4)), where.server("tokyo", Place(35.7, 139.7))
+>>> by_miles = where.nearness("nearest", Random(1))
+>>> paris = where.subnet(Place(48.9, 2.4))
+>>> by_miles.distance(paris, berlin) < by_miles.distance(paris, ORIGIN) < by_miles.distance(paris, tokyo)
+True
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+
+import numpy as np
+
+from newsstand.errors import BadOption
+from newsstand.planning.places import METRICS, Network, Place, known_metric
+from newsstand.planning.push_nearness import Ints, Nearness
+
+ORIGIN = 0
+"""The number of the origin itself among the servers."""
+MOST_SUBNETS = 50_000
+"""Of more the one not heard of for longest is forgotten; a history remembers fewer."""
+LIVE_STRATEGIES = ("nearest", "hops", "miles", "random")
+"""The values of caching-strategy and lookup-strategy in a running platform."""
+
+
+class Whereabouts:
+    """Where an origin, its push-caches and those who request are."""
+
+    def __init__(self, origin: Place, network: Network | None = None, most_subnets: int = MOST_SUBNETS) -> None:
+        self.network = network or Network()
+        self.servers: dict[int, Place] = {ORIGIN: origin}
+        self._names: list[str] = [""]
+        self._numbers: dict[str, int] = {}
+        self._most_subnets = most_subnets
+        self._subnets: OrderedDict[Place, int] = OrderedDict()
+        self._places: dict[int, Place] = {}
+        self._next_subnet = 0
+
+    def server(self, name: str, place: Place) -> int:
+        """The number of a push-cache, which is at this place now; a name keeps its number."""
+        number = self._numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+        self.servers[number] = place
+        return number
+
+    def number(self, name: str) -> int | None:
+        """The number of a push-cache that was heard of."""
+        return self._numbers.get(name)
+
+    def name(self, number: int) -> str:
+        """The name of a push-cache."""
+        return self._names[number]
+
+    def subnet(self, place: Place) -> int:
+        """The number of those who are at about this place: within a tenth of a degree, and at the same node."""
+        key = Place(
+            None if place.lat is None else round(place.lat, 1),
+            None if place.lon is None else round(place.lon, 1),
+            place.node if place.node in self.network else None,
+        )
+        number = self._subnets.get(key)
+        if number is None:
+            number = self._subnets[key] = self._next_subnet
+            self._places[number] = key
+            self._next_subnet += 1
+            if len(self._subnets) > self._most_subnets:
+                _, oldest = self._subnets.popitem(last=False)
+                del self._places[oldest]
+        else:
+            self._subnets.move_to_end(key)
+        return number
+
+    def distance(self, strategy: str, subnet: int, server: int) -> float:
+        """How far a server is from a subnet: only good to be compared with that of another server."""
+        place, other = self._places.get(subnet, Place()), self.servers[server]
+        if strategy == "nearest":
+            return known_metric(place, self.servers.values(), self.network)(place, other, self.network)
+        return METRICS[strategy](place, other, self.network)
+
+    def nearness(self, strategy: str, rng: Random) -> Nearness:
+        """The nearness of that name."""
+        if strategy not in LIVE_STRATEGIES:
+            raise BadOption(f"strategy is {strategy}: choose of {', '.join(LIVE_STRATEGIES)}")
+        return _ByChance(rng) if strategy == "random" else _ByPlace(self, strategy)
+
+
+class _ByPlace:
+    """The nearest server is the closest one, of equals the one with the lowest number."""
+
+    def __init__(self, where: Whereabouts, strategy: str) -> None:
+        self._where = where
+        self._strategy = strategy
+
+    def distance(self, subnet: int, server: int) -> float:
+        return self._where.distance(self._strategy, subnet, server)
+
+    def nearest(self, subnets: Ints, servers: Ints) -> Ints:
+        found = [
+            min((self.distance(subnet, server), server) for server in servers.tolist())[1]
+            for subnet in subnets.tolist()
+        ]
+        return np.array(found, np.int64)
+
+
+class _ByChance:
+    """Any server is as likely to be the nearest one, and the next time it may be another."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def distance(self, subnet: int, server: int) -> float:
+        return self._rng.random()
+
+    def nearest(self, subnets: Ints, servers: Ints) -> Ints:
+        return np.array(self._rng.choices(servers.tolist(), k=len(subnets)), np.int64)
