@@ -6,18 +6,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import grimp
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+import newsstand
 from newsstand.cli.main import run
 from newsstand.lab.intervals import Interval
-from newsstand.lab.push1995 import CENTRE, Experiment, Measured, Task, done_task, run_experiment
+from newsstand.lab.push1995 import CENTRE, SOURCES, Experiment, Measured, Task, done_task, run_experiment
 from newsstand.lab.push1995_claims import above, by, claims
 from newsstand.lab.push1995_report import write
 from newsstand.lab.push1995_workload import demand_made
 from newsstand.lab.push_cache_outcome import PushOutcome
 from newsstand.lab.push_cache_reading import demand_of
+from newsstand.lab.push_cache_runs import SIMULATING
 from newsstand.planning.backbone_waxman import cities
 from newsstand.workload.push1995 import PushSettings
 from newsstand.workload.push1995_generate import generate
@@ -130,6 +133,19 @@ def test_what_was_simulated_is_found_again(spark: SparkSession, tmp_path: Path) 
     again = run_experiment(spark, small, tmp_path, told.append)
     assert told == []
     assert again.outcomes(CENTRE) == first.outcomes(CENTRE) == [done_task(small, Task("global", CENTRE))]
+
+
+def test_runs_are_known_by_all_sources_that_they_depend_on_and_by_no_figure() -> None:
+    package = Path(newsstand.__file__).parent
+    imports = grimp.build_graph("newsstand", cache_dir=None)
+    simulating = ("newsstand.lab.push_cache", "newsstand.lab.push_cache_internet")
+    for patterns, roots in ((SIMULATING, simulating), (SOURCES, (*simulating, "newsstand.lab.push1995_workload"))):
+        digested = {source for pattern in patterns for source in package.glob(pattern)}
+        needed = {module for root in roots for module in {root} | imports.find_upstream_modules(root)}
+        sources = {name: package.parent / f"{name.replace('.', '/')}.py" for name in needed}
+        left_out = {name for name, source in sources.items() if source.exists() and source not in digested}
+        assert left_out == {"newsstand.errors"}
+        assert not [source for source in digested if source.stem.endswith(("_figure", "_report"))]
 
 
 def test_quick_has_its_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,16 @@ from newsstand.workload.push1995 import PushSettings
 CENTRE = PushCacheSetting()
 STRATEGIES = ("hops", "miles", "random")
 KINDS = ("global", "local", "flat")
-SOURCES = (*SIMULATING, "lab/push1995.py", "lab/push1995_workload.py", "workload/push1995*.py")
+SOURCES = (
+    *SIMULATING,
+    "lab/push1995.py",
+    "lab/push1995_workload.py",
+    "workload/push1995.py",
+    "workload/push1995_visits.py",
+    "workload/push1995_world.py",
+    "workload/randomness.py",
+)
+"""The sources that simulations of generated traces depend on."""
 BATCH = 20
 
 

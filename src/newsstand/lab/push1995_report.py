@@ -8,24 +8,35 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from newsstand.lab.figures import COLOURS, legend, means, panels, save
-from newsstand.lab.intervals import Interval, interval
+from newsstand.lab.figures import COLOURS, Look, legend, means, panels, save
+from newsstand.lab.intervals import interval
 from newsstand.lab.push1995 import CENTRE, KINDS, STRATEGIES, Experiment, Measured
 from newsstand.lab.push1995_claims import by, claims
 from newsstand.lab.push_cache_setting import PushCacheSetting
 from newsstand.lab.report import Listed, Shown, records, write_report
 
-MARKERS = ("o", "s", "^")
+LOOKS: dict[str, tuple[str, Look]] = {
+    "hops": ("nearest by hops", (COLOURS[0], "o", "-")),
+    "miles": ("nearest by miles", (COLOURS[1], "s", "--")),
+    "random": ("chosen at random", (COLOURS[7], "^", ":")),
+}
+"""Labels and looks of the strategies, told apart by colour-blind readers and on grey paper, too."""
 METRICS = ("traffic", "primary_traffic", "primary_requests", "server_traffic")
 COUNTS = ("active", "available", "stored_bytes", "hits", "stale_hits", "redirects", "invalid", "pushes")
-BARS = "Means over the seeds; bars: 95 % intervals."
+BARS = (
+    "Means over the seeds; bars: 95 % intervals. Traffic is bytes times hops, primary traffic the bytes that "
+    "servers send themselves; both are compared with no pushing."
+)
 CAPTIONS = {
     "threshold": ("The push-threshold", BARS),
     "pages": ("The number of pages to push, and what nearest means", BARS),
     "servers": ("The number of push-caches, and what nearest means", BARS),
 }
-SAVED, ACTIVE = "traffic saved, %", "active push-caches"
+ACTIVE = "active push-caches"
+APART = 1.04
+"""By this factor lines are apart at every value, so that no bar hides another."""
 Metric = Callable[[PushCacheSetting], list[float]]
 
 
@@ -97,7 +108,7 @@ def draw(m: Measured, folder: Path) -> dict[str, Path]:
     over = m.experiment
     lines: dict[str, tuple[str, dict[str, dict[float, PushCacheSetting]]]] = {
         "threshold": (
-            "push-threshold",
+            "push-threshold, requests per half hour",
             {"hops": {x: replace(CENTRE, threshold=float(x)) for x in over.thresholds}},
         ),
         "pages": ("pages to push", {name: {x: by(name, pages=x) for x in over.pages} for name in STRATEGIES}),
@@ -111,23 +122,30 @@ def draw(m: Measured, folder: Path) -> dict[str, Path]:
 
 def _drawn(m: Measured, path: Path, axis: str, lines: dict[str, dict[float, PushCacheSetting]]) -> Path:
     shown: dict[str, Metric] = {
-        SAVED: lambda one: [100 * share for share in m.saved(one, "traffic")],
+        "traffic saved, %": lambda one: [100 * share for share in m.saved(one, "traffic")],
         "primary traffic saved, %": lambda one: [100 * share for share in m.saved(one, "primary_traffic")],
         ACTIVE: lambda one: [float(outcome.active) for outcome in m.outcomes(one)],
     }
     figure, axes = panels(len(shown), width=3.8, height=3.4)
     for panel, (title, metric) in zip(axes, shown.items(), strict=True):
-        for place, (label, settings) in enumerate(lines.items()):
-            _line(panel, {x: interval(metric(setting)) for x, setting in settings.items()}, label, place)
-        panel.set_xscale("log")
-        values = list(next(iter(lines.values())))
-        panel.set_xticks(values, [f"{value:g}" for value in values])
-        panel.minorticks_off()
-        panel.set_xlabel(axis)
-        panel.set_ylabel(title)
-    legend(figure, axes)
+        for place, (strategy, settings) in enumerate(lines.items()):
+            shift = APART ** (place - (len(lines) - 1) / 2)
+            line = {shift * x: interval(metric(setting)) for x, setting in settings.items()}
+            means(panel, line, *LOOKS[strategy])
+        _axes(panel, axis, title, list(next(iter(lines.values()))))
+    if len(lines) > 1:
+        legend(figure, axes)
     return save(figure, path)[0]
 
 
-def _line(panel: Axes, of: dict[float, Interval], label: str, place: int) -> None:
-    means(panel, of, label, (COLOURS[place], MARKERS[place], "-"))
+def _axes(panel: Axes, axis: str, title: str, values: list[float]) -> None:
+    panel.set_xscale("log")
+    panel.set_xticks(values, [f"{value:g}" for value in values])
+    panel.minorticks_off()
+    panel.set_xlabel(axis)
+    panel.set_ylabel(title)
+    if title == ACTIVE:
+        panel.set_ylim(bottom=0)
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    else:
+        panel.axhline(0, color="#444444", lw=0.8, zorder=1)

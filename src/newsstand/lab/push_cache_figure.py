@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from matplotlib.ticker import MaxNLocator
+
 from newsstand.errors import BadOption
 from newsstand.lab.figures import COLOURS, DASHES, legend, panels, require_drawable, save
 from newsstand.lab.push_cache_runs import Comparison
 
 AXES = {
-    "threshold": "push-threshold",
+    "threshold": "push-threshold, requests per half hour",
     "pages": "pages to push",
     "servers": "available push-caches",
     "slots": "pages a push-cache holds",
     "cap": "share of a push-cache for one server",
     "seed": "seed",
 }
+ACTIVE = "active push-caches"
 SHOWN: dict[str, Callable[[Comparison], float]] = {
     "traffic, % of that without pushing": lambda one: 100 * one.outcome.traffic / one.without.traffic,
-    "primary traffic, % of that without": (
+    "bytes that servers send,\n% of those without pushing": (
         lambda one: 100 * one.outcome.primary_traffic / one.without.primary_traffic
     ),
-    "active push-caches": lambda one: float(one.outcome.active),
+    ACTIVE: lambda one: float(one.outcome.active),
 }
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""Lines are told apart without colours, too."""
+NO_CHANGE = "#444444"
 
 
 def require_drawable_ranges(path: Path, ranged: Sequence[str]) -> None:
@@ -44,13 +50,18 @@ def draw_push_caches(answers: Sequence[Comparison], ranged: Sequence[str], path:
                 [metric(answer) for answer in line.values()],
                 DASHES[place // len(COLOURS) % len(DASHES)],
                 color=COLOURS[place % len(COLOURS)],
-                marker="o",
-                ms=4,
+                marker=MARKERS[place % len(MARKERS)],
+                ms=4.5,
                 lw=1.3,
                 label=label,
             )
         panel.set_xlabel(AXES[ranged[0]])
         panel.set_ylabel(title)
+        if title == ACTIVE:
+            panel.set_ylim(bottom=0)
+            panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+        else:
+            panel.axhline(100, color=NO_CHANGE, lw=0.8, zorder=1)
     if len(lines) > 1:
         legend(figure, axes, 4)
     save(figure, path, (path.suffix,))

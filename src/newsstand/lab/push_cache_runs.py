@@ -24,13 +24,18 @@ from newsstand.spark import stoppable
 
 SIMULATING = (
     "lab/push_cache.py",
-    "lab/push_cache_*.py",
+    "lab/push_cache_demand.py",
+    "lab/push_cache_internet.py",
+    "lab/push_cache_outcome.py",
+    "lab/push_cache_runs.py",
+    "lab/push_cache_setting.py",
     "model.py",
     "overlay/topology.py",
     "planning/backbone*.py",
     "planning/cities.csv",
     "planning/distances.py",
     "planning/geography.py",
+    "planning/places.py",
     "planning/push_*.py",
 )
 """The sources that simulations depend on, in the package's folder."""
