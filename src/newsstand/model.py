@@ -23,6 +23,7 @@ Values = tuple[Scalar, ...]
 """The values of a channel's parameters, in the order in which it declares them."""
 
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+_PAGE_NAME = re.compile(r"[A-Za-z0-9._~/-]{1,200}")
 
 SCALARS = ("string", "integer", "double", "boolean", "timestamp")
 """The types of a field, which may also be `array<…>` of one; a parameter may have any but `timestamp`."""
@@ -31,6 +32,14 @@ SCALARS = ("string", "integer", "double", "boolean", "timestamp")
 def is_topic(name: object) -> bool:
     """Whether a topic can have this name: 1 to 256 characters without control characters."""
     return isinstance(name, str) and _TOPIC.fullmatch(name) is not None
+
+
+def is_page_name(name: str) -> bool:
+    """Whether the origin can have a page of this name: 1 to 200 of letters, digits and ._~- in segments.
+
+    Segments are separated by slashes; none is empty, `.` or `..`, so that a name stays what it is in an address.
+    """
+    return _PAGE_NAME.fullmatch(name) is not None and not {"", ".", ".."} & set(name.split("/"))
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ def ids(delivery: dict[str, object]) -> list[object]:
 
 # Who may do what
 
+UNKNOWN = {"name": "no/such.html", "path": "named/no/such.html"}
 NEW = {"channel": "of_kind", "values": {"kind": "matrix"}}
 OPEN = {
     "POST /subscribers": 422,
@@ -101,6 +102,8 @@ SUBSCRIBERS = {
     "POST /subscriptions/{subscription}/ack": (200, 404, 404),
     "GET /pages/{page}": (200, 200, 200),
     "HEAD /pages/{page}": (200, 200, 200),
+    "GET /named/{name}": (404, 404, 404),
+    "HEAD /named/{name}": (404, 404, 404),
     "DELETE /subscriptions/{subscription}": (204, 404, 404),
     "POST /topics/{topic}/messages": (201, 201, 403),
     "GET /topics": (200, 200, 403),
@@ -110,7 +113,8 @@ SUBSCRIBERS = {
 """The answers to who owns the thing, to another subscriber, and to a token that is limited to other channels."""
 ENDING = ("POST /logout", "DELETE /sessions")
 OPERATORS = ("GET /stats", "GET /policy", "PUT /policy", "GET /metrics")
-CLUSTERS = ("POST /told",)
+CLUSTERS = ("POST /told", "POST /pushed")
+TICKETS = ("GET /copies/{path}", "HEAD /copies/{path}")
 NOBODYS = ("none", "malformed", "basic", "expired", "ended", "refresh", "cluster", "publisher")
 NOT_SUBSCRIBERS = (*NOBODYS, "operator")
 BODIES = {
@@ -124,7 +128,9 @@ BODIES = {
 def test_every_route_has_its_row(url: str) -> None:
     paths = PLAIN.get(f"{url}/openapi.json").json()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert routes | {"HEAD /pages/{page}"} == {*OPEN, *SUBSCRIBERS, *OPERATORS, *CLUSTERS}
+    heads = {route.replace("GET", "HEAD") for route in routes if "{page}" in route or "/named" in route}
+    heads |= {"HEAD /copies/{path}"}
+    assert routes | heads == {*OPEN, *SUBSCRIBERS, *OPERATORS, *CLUSTERS, *TICKETS}
 
 
 class Cast:
@@ -171,7 +177,7 @@ class Cast:
         token = self.tokens[who]
         return PLAIN.request(
             method,
-            self.url + path.format(subscription=self.subscription, page=self.page, topic="matrix"),
+            self.url + path.format(subscription=self.subscription, page=self.page, topic="matrix", **UNKNOWN),
             headers={} if token is None else {"Authorization": token},
             json=BODIES.get(route, body),
         )
@@ -193,6 +199,12 @@ def test_anybody_may_call(route: str, cast: Cast) -> None:
 def test_only_a_signature_counts_for_the_cluster(route: str, cast: Cast) -> None:
     for who in cast.tokens:
         assert cast(who, route, {"ping": True}).status_code == 401, who
+
+
+@pytest.mark.parametrize("route", TICKETS)
+def test_only_a_ticket_counts_for_a_copy(route: str, cast: Cast) -> None:
+    for who in cast.tokens:
+        assert cast(who, route).status_code == 401, who
 
 
 @pytest.mark.parametrize("route", OPERATORS)
@@ -580,7 +592,7 @@ def test_labels_of_metrics_are_bounded(url: str, ann: httpx.Client, operator: ht
     }
     assert labels["method"] <= {"GET", "HEAD", "POST", "PUT", "DELETE", "other"}
     paths = set(PLAIN.get(f"{url}/openapi.json").json()["paths"]) | {"/openapi.json", "none"}
-    assert labels["route"] <= paths
+    assert {route.replace(":path", "") for route in labels["route"]} <= paths
     assert '"ann"' not in text
 
 

@@ -18,8 +18,9 @@ from newsstand.broker.fetches import Fetched
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
+from newsstand.broker.page_content import Content
 from newsstand.broker.records import Allowed, Held, Record, Session, frontend_id
-from newsstand.broker.shelf import Content, Shelf
+from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.told import Moved, Told

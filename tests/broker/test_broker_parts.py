@@ -15,7 +15,8 @@ from scripted_cluster import ScriptedCluster, result
 from newsstand.broker.backends import Backends
 from newsstand.broker.broker import Span
 from newsstand.broker.fetches import Fetched, Fetches, Together
-from newsstand.broker.shelf import Content, Shelf
+from newsstand.broker.page_content import Content
+from newsstand.broker.shelf import Shelf
 from newsstand.broker.told import read_told
 from newsstand.broker.upstream import Away, Gone, Standing, Upstream, Wanted
 from newsstand.caching import POLICIES

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 from newsstand.broker.accounts import BadToken
 from newsstand.broker.api_accounts import account_routes
 from newsstand.broker.api_cluster import cluster_routes, health_routes, operator_routes
-from newsstand.broker.api_pages import page_routes
+from newsstand.broker.api_pages import copy_routes, page_routes
 from newsstand.broker.api_subscriptions import quick_calls, subscription_routes
 from newsstand.broker.api_topics import topic_routes
 from newsstand.broker.desk import Desk, refused
@@ -44,6 +44,7 @@ def create_api(desk: Desk) -> FastAPI:
     api = new_api("Newsstand broker", "Subscriptions, results and pages for subscribers.")
     for routes in (subscription_routes, page_routes, topic_routes, account_routes, operator_routes):
         api.include_router(routes(desk), dependencies=[BEARER])
+    api.include_router(copy_routes(desk))
     api.include_router(cluster_routes(desk))
     api.include_router(health_routes(desk))
     _add_notifications(api, desk)

@@ -47,7 +47,7 @@ def operator_routes(desk: Desk) -> APIRouter:
         """What the broker holds and does, for the dashboard."""
         if not desk.settings.open_stats:
             await desk.admin(request)
-        return answer(stats_of(desk.edge, desk.members), headers={"Access-Control-Allow-Origin": "*"})
+        return answer(stats_of(desk.edge, desk.members, desk.pages), headers={"Access-Control-Allow-Origin": "*"})
 
     @routes.get("/policy", response_model=PolicyShape, responses=problems(*TOKEN))
     async def policy(request: Request) -> Response:

@@ -13,6 +13,7 @@ from newsstand.broker.accounts import BadLogin, BadToken
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import NoCoordinator, Taken
 from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
+from newsstand.broker.pages import Pages
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.topics import Topics
 from newsstand.broker.upstream import Away, Gone
@@ -37,6 +38,7 @@ class Desk:
     settings: BrokerSettings
     admin_key: str = field(repr=False)
     topics: Topics
+    pages: Pages
     bodies: Bodies = field(default_factory=Bodies)
 
     async def member(self, request: Request) -> Member:

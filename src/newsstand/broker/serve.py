@@ -21,18 +21,18 @@ from newsstand.broker.home import Home, Load, SecretRefused
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Members
 from newsstand.broker.metrics import Metrics
+from newsstand.broker.page_parts import PageParts
 from newsstand.broker.settings import BrokerSettings
-from newsstand.broker.shelf import Content, Shelf, TooLarge
 from newsstand.broker.socket_connection import Connection
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topics import Topics
-from newsstand.broker.upstream import Away, TokenRefused, Upstream
+from newsstand.broker.upstream import TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
-from newsstand.errors import BadOption, NewsstandError, NotFound
+from newsstand.errors import BadOption, NewsstandError
 from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
@@ -142,18 +142,12 @@ class Parts:
             grace_ms=READ_WITHIN_MS,
             on_removed=lambda removed: self.metrics.left(removed.reason),
         )
-        shelf = Shelf(
-            settings.pages_policy,
-            settings.pages_capacity,
-            self._fetch_page,
-            push=settings.pages_push,
-            largest=settings.largest_page,
-        )
+        self.page_parts = PageParts(settings, upstream, secret, url, verify, self.metrics)
         log = AccessLog(settings.data / "access" if settings.access_log else None, wall_clock_ms())
         self.edge = Edge(
             settings.name,
             results,
-            shelf,
+            self.page_parts.shelf,
             self.members,
             Hub(stuck_after_ms=settings.stuck_after_s * 1000),
             upstream,
@@ -195,7 +189,15 @@ class Parts:
         )
         if self.home is not None:
             self.home.overlay = self.topics
-        self.desk = Desk(self.edge, self.members, self.webhook, settings, key(secret, "admin"), self.topics)
+        self.desk = Desk(
+            self.edge,
+            self.members,
+            self.webhook,
+            settings,
+            key(secret, "admin"),
+            self.topics,
+            self.page_parts.pages,
+        )
         self._gauges()
 
     @asynccontextmanager
@@ -208,10 +210,13 @@ class Parts:
             self.topics.alone(self._settings.storages, self._settings.opportunistic)
         registering = self._unless_refused(self._join_cluster())
         work = [self._tick(), registering, self.edge.backends.run(), self.topics.run()]
+        if self._settings.keeps_copies:
+            work.append(self.page_parts.announcer.run())
         if self.home is not None:
             work += [self._unless_refused(self.home.run()), self.home.run_changes()]
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._cluster_http.aclose)
+            stack.push_async_callback(self.page_parts.http.aclose)
             if self._home_http is not None:
                 stack.push_async_callback(self._home_http.aclose)
             tasks = [asyncio.create_task(one) for one in work]
@@ -226,6 +231,7 @@ class Parts:
 
     async def leave(self) -> None:
         """Let subscribers go to other brokers."""
+        await self._withdraw_copies()
         if self.home is not None:
             try:
                 async with asyncio.timeout(3):
@@ -248,6 +254,13 @@ class Parts:
                 self.edge.tick()
             except Exception:
                 logger.exception("what is due from time to time was not done")
+
+    async def _withdraw_copies(self) -> None:
+        try:
+            async with asyncio.timeout(1):
+                await self.page_parts.announcer.withdraw()
+        except (NewsstandError, TimeoutError) as error:
+            logger.warning("the origin was not told that this broker goes: %s", error)
 
     async def _unless_refused(self, work: Awaitable[None]) -> None:
         """Do work until cluster or coordinator say that this broker is none of theirs."""
@@ -295,26 +308,6 @@ class Parts:
             await asyncio.to_thread(self._store.remember, "webhook secret", secret)
         return new
 
-    async def _fetch_page(self, page: str) -> Content:
-        async with self.edge.upstream.page(page, {}) as response:
-            if response.status_code == 404:
-                raise NotFound(f"there is no page '{page}'")
-            if response.status_code != 200:
-                raise Away(f"the origin of the page answers {response.status_code}")
-            pieces: list[bytes] = []
-            size = int(response.headers.get("content-length", 0))
-            if size <= self._settings.largest_page:
-                size = 0
-                async for piece in response.aiter_bytes():
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > self._settings.largest_page:
-                        break
-            if size > self._settings.largest_page:
-                raise TooLarge(f"page '{page}' has more than {self._settings.largest_page} bytes")
-            kind = response.headers.get("content-type", "application/octet-stream")
-            return Content(b"".join(pieces), kind)
-
     def _gauges(self) -> None:
         edge, members = self.edge, self.members
         for name, words, value in (
@@ -323,7 +316,6 @@ class Parts:
             ("streams", "Backend subscriptions.", lambda: len(edge.core)),
             ("cached_bytes", "Bytes of the result caches.", lambda: edge.core.results.bytes),
             ("cached_results", "Results in the caches.", lambda: edge.core.results.objects),
-            ("page_bytes", "Bytes of cached pages.", lambda: edge.shelf.bytes),
             ("cluster_up", "1 if the cluster answered last.", lambda: float(edge.upstream.is_up)),
         ):
             self.metrics.gauge(name, words, value)

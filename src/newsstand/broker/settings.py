@@ -49,6 +49,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pages_push: Literal["needed", "always"] = "needed"
     largest_page: Positive = 64 * 1024 * 1024
     """A page above this is passed on, and never kept."""
+    push_cache_bytes: Bytes = 64 * 1024 * 1024
+    """For copies of popular pages that the origin pushes to brokers near the demand; 0 for none."""
     lat: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
     lon: Annotated[float, msgspec.Meta(ge=-180, le=180)] | None = None
     node: str | None = None
@@ -108,6 +110,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """How it caches if there is no coordinator to tell it."""
         slots = OPPORTUNISTIC_SLOTS if self.opportunistic_slots is None else self.opportunistic_slots
         return Opportunistic(self.opportunistic_policy or str(OpportunisticPolicy()), slots)
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether the origin may push to it: it has room, and says where it is."""
+        return self.push_cache_bytes > 0 and (self.lat is not None or self.node is not None)
 
     def place(self, url: str) -> Place:
         """Where it is, for the coordinator."""

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from newsstand.broker.page_content import Content
 from newsstand.caching import page_cache
 from newsstand.errors import BadOption, NewsstandError
 
@@ -20,18 +21,6 @@ logger = logging.getLogger(__name__)
 Push = Literal["needed", "always"]
 MOST_WANTED = 100_000
 """Pages of which is known how many want them."""
-
-
-@dataclass(frozen=True)
-class Content:
-    """A page: its bytes and their type."""
-
-    data: bytes
-    type: str
-
-
-class TooLarge(NewsstandError):
-    """A page that is larger than what goes through memory."""
 
 
 @dataclass(slots=True)
@@ -113,6 +102,13 @@ class Shelf:
             return
         self._start(page).add_done_callback(lambda task: self._pushed(page, size, subscriptions, task))
 
+    def __contains__(self, page: object) -> bool:
+        return page in self._contents
+
+    def is_coming(self, page: str) -> bool:
+        """Whether a page is on its way here."""
+        return page in self._coming
+
     async def get(self, page: str) -> tuple[Content, bool]:
         """A page for a reader, and whether it was here."""
         content = self._contents.get(page)
@@ -122,12 +118,16 @@ class Shelf:
             self.counts.hit_bytes += len(content.data)
             return content, True
         content = await asyncio.shield(self._coming.get(page) or self._start(page))
+        self.missed(page, content)
+        return content, False
+
+    def missed(self, page: str, content: Content) -> None:
+        """A page that a reader wanted was not here and has been fetched: keep it, if the policy does."""
         self.counts.misses += 1
         self.counts.miss_bytes += len(content.data)
         self._cache.request(page, len(content.data), self._wanted.get(page, 0))
         if page in self._cache:
             self._contents[page] = content
-        return content, False
 
     def _start(self, page: str) -> asyncio.Task[Content]:
         async def fetch() -> Content:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from newsstand.broker.edge import Edge
 from newsstand.broker.members import Members
+from newsstand.broker.page_metrics import SOURCES
+from newsstand.broker.pages import Pages
 
 
-def stats_of(edge: Edge, members: Members) -> dict[str, object]:
+def stats_of(edge: Edge, members: Members, pages: Pages) -> dict[str, object]:
     """The statistics of this moment; counts are since the start, latencies of the last minute."""
     results, counts, shelf = edge.core.results, edge.core.counts, edge.shelf
     return {
@@ -40,6 +42,15 @@ def stats_of(edge: Edge, members: Members) -> dict[str, object]:
             "pushed": shelf.counts.pushed,
             "push_refused": shelf.counts.push_refused,
         },
+        "push_cache": {
+            "bytes": pages.copies.bytes,
+            "objects": len(pages.copies),
+            "hits": pages.copies.counts.hits,
+            "checks": pages.copies.counts.checks,
+            "refused": pages.copies.counts.refused,
+            "left": pages.copies.counts.left,
+        },
+        "served": {source: pages.metrics.pages[source] for source in SOURCES},
         "latency_ms": {
             "notification": edge.metrics.notification_ms.quantiles(),
             "results": edge.metrics.results_ms.quantiles(),

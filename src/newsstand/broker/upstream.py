@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,9 +12,12 @@ import msgspec
 
 from newsstand.broker.broker import Span
 from newsstand.broker.fetches import Fetched
+from newsstand.broker.redirects import Redirected
+from newsstand.broker.redirects import Told as PeerTold
 from newsstand.broker.told import fetched
 from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
 from newsstand.model import Channel, Parameter, Scalar
+from newsstand.serving.near import REDIRECT
 
 
 class Away(NewsstandError):
@@ -67,6 +70,13 @@ class _Registered(msgspec.Struct):
 
 class _Subscribed(msgspec.Struct):
     ids: list[str]
+
+
+class Announced(msgspec.Struct):
+    """What the cluster answers to an announcement: whether it pushes at all, and for how long it believes it."""
+
+    enabled: bool = False
+    lease_s: float = 30.0
 
 
 class _Problem(msgspec.Struct):
@@ -201,15 +211,32 @@ class Upstream:
         return _decoded(answer, _Slices).streams
 
     @asynccontextmanager
-    async def page(self, page: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
-        """A page from its origin, to be read piece by piece."""
+    async def page(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """A page from its origin, to be read piece by piece; Redirected if the origin names another broker.
+
+        One that the origin keeps elsewhere is fetched from there.
+        """
         try:
-            async with self._http.stream(
-                "GET", f"/pages/{page}", headers=headers, follow_redirects=True
-            ) as response:
+            async with AsyncExitStack() as stack:
+                opened = self._http.stream("GET", f"/{path}", headers=dict(headers))
+                response = await stack.enter_async_context(opened)
+                if response.status_code == 307 and REDIRECT in response.headers:
+                    raise Redirected(_decoded(await response.aread(), PeerTold))
+                if response.next_request is not None:
+                    response = await self._http.send(response.next_request, stream=True, follow_redirects=True)
+                    stack.push_async_callback(response.aclose)
                 yield response
         except httpx.HTTPError as error:
             raise Away(f"the data cluster does not answer ({type(error).__name__})") from error
+
+    async def announce(self, announcement: Mapping[str, object]) -> Announced:
+        """Say that this broker keeps copies of pages, where it is and what it has."""
+        answer = await self._ask("PUT", f"/brokers/{self._broker}/push-cache", announcement)
+        return _decoded(answer, Announced)
+
+    async def withdraw(self) -> None:
+        """Say that this broker keeps no copies any more."""
+        await self._ask("DELETE", f"/brokers/{self._broker}/push-cache")
 
     async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> bytes:
         content = None if body is None else msgspec.json.encode(body)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from newsstand.broker.told import Told, read_told
-from newsstand.signing import BadSignature, Replays, verify
+from newsstand.signing import HEADER, BadSignature, Replays, verify
 
 CLUSTER = "cluster"
+ORIGIN = "origin"
 
 
 class Webhook:
@@ -37,6 +38,15 @@ class Webhook:
         if self._replays.seen(CLUSTER, delivery):
             return None
         return delivery, read_told(body)
+
+    def take_push(self, signature: str, body: bytes, now_s: float) -> None:
+        """A push of the origin's, which counts by itself; BadSignature if it is not from there, or not new."""
+        if self._secret is None:
+            raise BadSignature("this broker is not registered at a cluster yet")
+        push = verify(self._secret, signature, body, now_s)
+        if self._replays.seen(ORIGIN, push):
+            raise BadSignature(f"header {HEADER}: this push, or one after it, was taken already")
+        self._replays.remember(ORIGIN, push)
 
     def acted_on(self, delivery: int) -> None:
         """A notification needs no repetition."""

@@ -1,0 +1,52 @@
+"""A broker that keeps copies says so to its origin, again and again: where it is, and what it has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from newsstand.broker.copies import Copies
+from newsstand.broker.upstream import Upstream
+from newsstand.errors import NewsstandError
+
+logger = logging.getLogger(__name__)
+AGAIN_S = 5.0
+"""After an announcement that failed."""
+IDLE_S = 30.0
+"""How often an origin that does not push is asked whether it does now."""
+
+
+class Announcer:
+    """Announces the copies of one broker. What it has is told as a whole, so that either side may start anew."""
+
+    def __init__(self, upstream: Upstream, copies: Copies, where: Mapping[str, object]) -> None:
+        """`where` has the addresses and the place that the origin is told."""
+        self._upstream = upstream
+        self._copies = copies
+        self._where = where
+        self._told = False
+
+    async def run(self) -> None:
+        """Announce until cancelled."""
+        complaint = ""
+        while True:
+            try:
+                answer = await self._upstream.announce({**self._where, "pages": self._copies.paths})
+                self._told = answer.enabled
+                pause = answer.lease_s / 3 if answer.enabled else IDLE_S
+                complaint = ""
+            except NewsstandError as error:
+                pause = AGAIN_S
+                if str(error) != complaint:
+                    complaint = str(error)
+                    logger.info("the origin was not told what is kept here: %s", error)
+            except Exception:
+                pause = AGAIN_S
+                logger.exception("the origin was not told what is kept here")
+            await asyncio.sleep(pause)
+
+    async def withdraw(self) -> None:
+        """Say that this broker goes, so that nobody is sent here in vain."""
+        if self._told:
+            await self._upstream.withdraw()

@@ -1,0 +1,68 @@
+"""Pages as a broker handles them: their paths, their bytes, and what an origin says of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from newsstand.errors import NewsstandError
+from newsstand.model import is_page_name
+
+_PAGE = re.compile(r"pages/[0-9a-f]{32}")
+MODIFIED = "Newsstand-Modified"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A page: its bytes and their type, the name of this version, and since when it is so."""
+
+    data: bytes
+    type: str
+    version: str = ""
+    modified_ms: int = 0
+
+
+class TooLarge(NewsstandError):
+    """A page that is larger than what goes through memory."""
+
+
+def is_path(path: str) -> bool:
+    """Whether this is the path of a page: `pages/ID`, which never changes, or `named/NAME`, which may."""
+    name = path.removeprefix("named/")
+    return _PAGE.fullmatch(path) is not None or (name != path and is_page_name(name))
+
+
+def is_fixed(path: str) -> bool:
+    """Whether the page of this path never changes."""
+    return path.startswith("pages/")
+
+
+async def content_of(response: httpx.Response, largest: int) -> Content:
+    """The page that an origin or another broker answers with; TooLarge if it is larger than that."""
+    pieces: list[bytes] = []
+    size = _length(response.headers)
+    if size <= largest:
+        size = 0
+        async for piece in response.aiter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if size > largest:
+                break
+    if size > largest:
+        raise TooLarge(f"page '{response.url.path}' has more than {largest} bytes")
+    headers = response.headers
+    modified = headers.get(MODIFIED, "")
+    return Content(
+        b"".join(pieces),
+        headers.get("content-type", "application/octet-stream"),
+        headers.get("etag", "").strip('"'),
+        int(modified) if modified.isdecimal() else 0,
+    )
+
+
+def _length(headers: Mapping[str, str]) -> int:
+    told = headers.get("content-length", "")
+    return int(told) if told.isdecimal() else 0

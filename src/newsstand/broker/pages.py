@@ -1,0 +1,200 @@
+"""Pages for subscribers: from the shelf, from what the origin has pushed here, from another broker or the origin.
+
+A page that a match announced is on the shelf (`shelf`), one that many wanted near here may have been pushed
+(`copies`). For others the origin is asked, which may name a broker that is nearer to who asks (`redirects`).
+Whoever can goes there itself; for the others this broker does. If that was in vain, as the page has left or the
+broker has just died, the origin answers: one trip more, and no error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from newsstand.broker.copies import Copies
+from newsstand.broker.page_content import Content, content_of, is_fixed
+from newsstand.broker.page_metrics import PageMetrics, Source
+from newsstand.broker.redirects import Peer, Redirected, RedirectMemory
+from newsstand.broker.shelf import Shelf
+from newsstand.broker.tickets import Tickets
+from newsstand.broker.upstream import Away, Upstream
+from newsstand.errors import NewsstandError, NotFound
+from newsstand.planning.places import Place
+from newsstand.serving.near import INVALID_AT, near_headers
+
+logger = logging.getLogger(__name__)
+PEER_S = 3.0
+"""How long another broker may take to answer; the origin is asked then."""
+
+
+class InVain(NewsstandError):
+    """Another broker does not have the page, or does not answer."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who wants a page: where it is, whether it goes to other brokers itself, and where it was in vain."""
+
+    place: Place
+    goes: bool = False
+    invalid_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """A page, where it came from, and who had it."""
+
+    content: Content
+    source: Source
+    by: str
+
+
+@dataclass(frozen=True)
+class SentTo:
+    """Not a page, but another broker that has it, and a ticket for it."""
+
+    peer: Peer
+    location: str
+
+
+class Pages:
+    """All ways to a page; used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        name: str,
+        shelf: Shelf,
+        copies: Copies,
+        upstream: Upstream,
+        peers: httpx.AsyncClient,
+        tickets: Tickets,
+        metrics: PageMetrics,
+        *,
+        largest: int,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.shelf = shelf
+        self.copies = copies
+        self.tickets = tickets
+        self.memory = RedirectMemory()
+        self.metrics = metrics
+        self._upstream = upstream
+        self._peers = peers
+        self._largest = largest
+        self._now_s = now_s
+        self._coming: dict[tuple[str, object], asyncio.Task[Content]] = {}
+
+    async def get(self, path: str, asker: Asker) -> Served | SentTo:
+        """A page for a reader, or where it is to go for it."""
+        if asker.invalid_at is not None:
+            self._was_in_vain(path, asker.place, asker.invalid_at)
+        own = await self.here(path)
+        if own is not None:
+            return own
+        peer = None if asker.invalid_at is not None else self.memory.peer(asker.place, path)
+        if peer is None:
+            try:
+                return await self._from_origin(path, asker, asker.invalid_at)
+            except Redirected as redirected:
+                self.memory.learn(asker.place, redirected.told)
+                peer = Peer(redirected.told.server, redirected.told.url)
+        if asker.goes:
+            self.metrics.sent()
+            return SentTo(peer, self.location(peer, path))
+        try:
+            content = await self._fetched(path, peer, lambda: self._ask_peer(path, peer))
+        except InVain as error:
+            logger.info("%s; the origin is asked", error)
+            self._was_in_vain(path, asker.place, peer.server)
+            return await self._from_origin(path, asker, peer.server)
+        return self._count(content, "peer", peer.server)
+
+    async def here(self, path: str) -> Served | None:
+        """A page that this broker has."""
+        page = path.removeprefix("pages/")
+        if is_fixed(path) and page in self.shelf:
+            content, _ = await self.shelf.get(page)
+            return self._count(content, "hit", self.name)
+        content_pushed = await self.copies.get(path)
+        return None if content_pushed is None else self._count(content_pushed, "pushed", self.name)
+
+    def location(self, peer: Peer, path: str) -> str:
+        """The address of a copy at another broker, with a ticket for it."""
+        return f"{peer.url.rstrip('/')}/copies/{path}?ticket={self.tickets.ticket(path, self._now_s())}"
+
+    async def origin_has(self, path: str, version: str) -> Content | None:
+        """The page as the origin has it now, None if that is still this version; it counts as nobody's demand."""
+        headers = {"If-None-Match": f'"{version}"'} if version else {}
+        async with self._upstream.page(path, headers) as response:
+            if response.status_code == 304:
+                return None
+            return await self._content(path, response)
+
+    @asynccontextmanager
+    async def passed_on(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """A page that is too large for memory, piece by piece from its origin."""
+        async with self._upstream.page(path, headers) as response:
+            yield response
+
+    async def _from_origin(self, path: str, asker: Asker, invalid_at: str | None) -> Served:
+        way = ("origin", asker.place, invalid_at)
+        content = await self._fetched(path, way, lambda: self._ask_origin(path, asker.place, invalid_at))
+        return self._count(content, "miss", "origin")
+
+    async def _fetched(
+        self, path: str, way: object, fetch: Callable[[], Coroutine[None, None, Content]]
+    ) -> Content:
+        """Fetch a page, once for all who want it in the same way meanwhile; one that never changes may stay."""
+        page = path.removeprefix("pages/")
+        if is_fixed(path) and self.shelf.is_coming(page):
+            content, _ = await self.shelf.get(page)
+            return content
+        task = self._coming.get((path, way))
+        if task is None:
+            self._coming[path, way] = task = asyncio.create_task(fetch())
+            task.add_done_callback(lambda _: self._coming.pop((path, way), None))
+        content = await asyncio.shield(task)
+        if is_fixed(path):
+            self.shelf.missed(page, content)
+        return content
+
+    async def _ask_origin(self, path: str, place: Place, invalid_at: str | None) -> Content:
+        headers = near_headers(place.lat, place.lon, place.node)
+        if invalid_at is not None:
+            headers[INVALID_AT] = invalid_at
+        async with self._upstream.page(path, headers) as response:
+            return await self._content(path, response)
+
+    async def _content(self, path: str, response: httpx.Response) -> Content:
+        if response.status_code == 404:
+            raise NotFound(f"there is no page '{path.partition('/')[2]}'")
+        if response.status_code != 200:
+            raise Away(f"the origin of the page answers {response.status_code}")
+        return await content_of(response, self._largest)
+
+    async def _ask_peer(self, path: str, peer: Peer) -> Content:
+        try:
+            async with (
+                asyncio.timeout(PEER_S),
+                self._peers.stream("GET", self.location(peer, path)) as response,
+            ):
+                if response.status_code != 200:
+                    raise InVain(f"broker '{peer.server}' answers {response.status_code}")
+                return await content_of(response, self._largest)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise InVain(f"broker '{peer.server}' does not answer ({type(error).__name__})") from error
+
+    def _was_in_vain(self, path: str, place: Place, server: str) -> None:
+        self.metrics.in_vain()
+        self.memory.invalid(place, path, server)
+
+    def _count(self, content: Content, source: Source, by: str) -> Served:
+        self.metrics.served(source, len(content.data))
+        return Served(content, source, by)

@@ -1,0 +1,418 @@
+"""Ways to a page, without sockets: pushed copies, redirects, and an origin that does what a test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from newsstand.broker.copies import Copies, Kept, PushedPage, read_pushed
+from newsstand.broker.page_content import Content, TooLarge, is_path
+from newsstand.broker.page_metrics import PageMetrics
+from newsstand.broker.pages import Asker, Pages, SentTo, Served
+from newsstand.broker.redirects import MOST_AT_A_PLACE, Peer, Redirected, RedirectMemory, Told
+from newsstand.broker.shelf import Shelf
+from newsstand.broker.tickets import LIFETIME_S, Tickets
+from newsstand.broker.upstream import Away
+from newsstand.errors import BadInput, NotFound
+from newsstand.planning.places import Place
+
+HERE, THERE = Place(52.5, 13.4), Place(35.7, 139.7)
+AT_HOME = Asker(HERE)
+FRONT = "named/front.html"
+FIXED = "pages/" + "0123456789abcdef" * 2
+EAST = Peer("east", "http://east.example:8790")
+
+
+class Origin:
+    """Pages with versions; `asked` are the requests that it got, with their headers."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, tuple[bytes, str, int]] = {}
+        self.redirects: dict[str, Told] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.away = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def put(self, path: str, data: bytes, modified_ms: int = 0) -> None:
+        self.pages[path] = (data, f"v-{data.decode()[:8]}", modified_ms)
+
+    @asynccontextmanager
+    async def page(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        self.asked.append((path, dict(headers)))
+        await self.gate.wait()
+        if self.away:
+            raise Away("the data cluster does not answer")
+        if path in self.redirects and "Newsstand-Near" in headers and "Newsstand-Invalid-At" not in headers:
+            raise Redirected(self.redirects[path])
+        request = httpx.Request("GET", f"http://origin.example/{path}")
+        if path not in self.pages:
+            yield httpx.Response(404, request=request)
+            return
+        data, version, modified = self.pages[path]
+        told = {"etag": f'"{version}"', "newsstand-modified": str(modified), "content-type": "text/html"}
+        if headers.get("If-None-Match") == f'"{version}"':
+            yield httpx.Response(304, headers=told, request=request)
+        else:
+            yield httpx.Response(200, headers=told, content=data, request=request)
+
+
+class World:
+    """A broker's pages with an origin, other brokers and a clock of the test's."""
+
+    def __init__(self, room: int = 1000, shelf: int = 1000, largest: int = 500) -> None:
+        self.now = 1_000_000.0
+        self.origin = Origin()
+        self.at_peers: dict[str, bytes] = {}
+        self.peer_calls: list[httpx.Request] = []
+        self.dead = False
+        self.copies = Copies(room, self._origin_has, lambda: self.now)
+        self.shelf = Shelf("sg2", shelf, self._match)
+        self.pages = Pages(
+            "west",
+            self.shelf,
+            self.copies,
+            self.origin,  # type: ignore[arg-type]
+            httpx.AsyncClient(transport=httpx.MockTransport(self._peer)),
+            Tickets("key"),
+            PageMetrics(CollectorRegistry()),
+            largest=largest,
+            now_s=lambda: self.now,
+        )
+
+    async def _origin_has(self, path: str, version: str) -> Content | None:
+        return await self.pages.origin_has(path, version)
+
+    async def _match(self, page: str) -> Content:
+        content = await self.pages.origin_has(f"pages/{page}", "")
+        assert content is not None
+        return content
+
+    def _peer(self, request: httpx.Request) -> httpx.Response:
+        self.peer_calls.append(request)
+        if self.dead:
+            raise httpx.ConnectError("nobody is there")
+        path = request.url.path.removeprefix("/copies/")
+        assert Tickets("key").admits(request.url.params["ticket"], path, self.now)
+        if path not in self.at_peers:
+            return httpx.Response(404)
+        return httpx.Response(200, content=self.at_peers[path], headers={"etag": '"v-peer"'})
+
+    async def get(self, path: str, asker: Asker = AT_HOME) -> tuple[bytes, str, str]:
+        served = await self.pages.get(path, asker)
+        assert isinstance(served, Served)
+        return served.content.data, served.source, served.by
+
+    async def push(self, *paths: str, requests: float = 5.0) -> Kept:
+        offers = [
+            PushedPage(path, len(self.origin.pages[path][0]), self.origin.pages[path][2], requests)
+            for path in paths
+        ]
+        return await self.copies.pushed(offers)
+
+
+# Copies
+
+
+def test_a_pushed_page_is_served_here_until_it_may_be_stale() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday", modified_ms=int((world.now - 1000) * 1000))
+        assert await world.push(FRONT) == Kept([FRONT], [])
+        world.origin.asked.clear()
+        world.now += 100  # a tenth of its age, 1100 s, is 110 s
+        assert await world.get(FRONT) == (b"monday", "pushed", "west")
+        assert world.origin.asked == []
+        world.now += 20  # now it has to be asked for: 120 s are more than a tenth of 1120 s
+        assert await world.get(FRONT) == (b"monday", "pushed", "west")
+        assert world.origin.asked == [(FRONT, {"If-None-Match": '"v-monday"'})]
+
+    asyncio.run(story())
+
+
+def test_a_page_that_changed_is_served_fresh_within_the_rule() -> None:
+    async def story() -> None:
+        world = World()
+        written = world.now - 500
+        world.origin.put(FRONT, b"monday", modified_ms=int(written * 1000))
+        await world.push(FRONT)
+        pushed = world.now
+        world.origin.put(FRONT, b"tuesday", modified_ms=int(world.now * 1000))
+        late = 0.0
+        while (await world.get(FRONT))[0] == b"monday":
+            late = world.now - pushed
+            assert late <= 0.1 * (world.now - written), "served stale longer than the rule allows"
+            world.now += 1
+        assert late > 0, "without a copy that was still trusted this shows nothing"
+        assert await world.get(FRONT) == (b"tuesday", "pushed", "west")
+
+    asyncio.run(story())
+
+
+def test_a_copy_outlives_an_origin_that_is_away_but_not_one_that_has_dropped_it() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday", modified_ms=int(world.now * 1000))
+        await world.push(FRONT)
+        world.now += 5
+        world.origin.away = True
+        assert await world.get(FRONT) == (b"monday", "pushed", "west")
+        world.origin.away = False
+        del world.origin.pages[FRONT]
+        with pytest.raises(NotFound):
+            await world.get(FRONT)
+        assert FRONT not in world.copies
+
+    asyncio.run(story())
+
+
+def test_one_check_serves_all_who_wait_for_it() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday", modified_ms=int(world.now * 1000))
+        await world.push(FRONT)
+        world.now += 5
+        world.origin.asked.clear()
+        world.origin.gate.clear()
+        waiting = [asyncio.create_task(world.get(FRONT)) for _ in range(10)]
+        await asyncio.sleep(0)
+        world.origin.gate.set()
+        assert {one[0] for one in await asyncio.gather(*waiting)} == {b"monday"}
+        assert len(world.origin.asked) == 1
+
+    asyncio.run(story())
+
+
+def test_a_push_that_cannot_be_fetched_or_does_not_fit_is_not_kept() -> None:
+    async def story() -> None:
+        world = World(room=10)
+        world.origin.put("named/small", b"12345")
+        world.origin.put("named/large", b"1234567890123")
+        assert await world.push("named/large", "named/small") == Kept(["named/small"], [])
+        missing = await world.copies.pushed([PushedPage("named/missing", 1, 0, 99.0)])
+        assert missing.kept == []
+        assert world.copies.paths == ["named/small"]
+        # A page that is larger than its origin said.
+        lied = await world.copies.pushed([PushedPage("named/large", 1, 0, 99.0)])
+        assert lied.kept == []
+        assert world.copies.bytes <= 10
+
+    asyncio.run(story())
+
+
+def test_what_makes_room_is_told() -> None:
+    async def story() -> None:
+        world = World(room=10)
+        for name in ("a", "b", "c"):
+            world.origin.put(f"named/{name}", b"12345")
+        assert (await world.push("named/a", "named/b")).kept == ["named/a", "named/b"]
+        await world.get("named/b")
+        assert await world.push("named/c") == Kept(["named/c"], ["named/a"])
+        assert sorted(world.copies.paths) == ["named/b", "named/c"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (b"{", "body: Input data was truncated"),
+        (b"{}", "body: Object missing required field `pages`"),
+        (b'{"pages": [{"path": "named/../x", "size": 1}]}', "pages.0.path: 'named/../x' is not the path"),
+        (b'{"pages": [{"path": "other/x", "size": 1}]}', "pages.0.path: 'other/x' is not the path"),
+        (b'{"pages": [{"path": "named/x", "size": "1"}]}', "body: Expected `int`, got `str`"),
+        (b'{"pages": [{"path": "named/x", "size": -1}]}', "body: Expected `int` >= 0"),
+        (b'{"pages": [{"path": "named/x", "size": 1, "requests": 1e999}]}', "body: "),
+    ],
+)
+def test_a_push_that_is_none(body: bytes, line: str) -> None:
+    with pytest.raises(BadInput, match="body: ") as error:
+        read_pushed(body)
+    assert line in str(error.value)
+
+
+# The shelf, others, the origin
+
+
+def test_a_page_that_a_match_announced_is_on_the_shelf() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FIXED, b"fixed")
+        world.shelf.offered(FIXED.removeprefix("pages/"), 5, 3)
+        # Who asks while it is on its way waits for it, and nobody is asked twice.
+        assert await world.get(FIXED) == (b"fixed", "miss", "origin")
+        assert await world.get(FIXED) == (b"fixed", "hit", "west")
+        assert world.origin.asked == [(FIXED, {})]
+
+    asyncio.run(story())
+
+
+def test_pushed_by_both_a_page_is_here_once_or_twice_and_served_all_the_same() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FIXED, b"fixed")
+        assert (await world.push(FIXED)).kept == [FIXED]
+        assert await world.get(FIXED) == (b"fixed", "pushed", "west")
+        world.shelf.offered(FIXED.removeprefix("pages/"), 5, 3)
+        while world.shelf.is_coming(FIXED.removeprefix("pages/")):
+            await asyncio.sleep(0)
+        assert await world.get(FIXED) == (b"fixed", "hit", "west")
+
+    asyncio.run(story())
+
+
+def test_the_origin_hears_where_the_demand_is() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday")
+        await world.get(FRONT, Asker(Place(52.5, 13.4, "berlin")))
+        near = {"Newsstand-Near": "52.500000,13.400000", "Newsstand-Node": "berlin"}
+        assert world.origin.asked == [(FRONT, near)]
+
+    asyncio.run(story())
+
+
+def test_a_redirect_is_followed_remembered_and_holds_for_its_place_only() -> None:
+    async def story() -> None:
+        world = World()
+        for name in ("a", "b"):
+            world.origin.put(f"named/{name}", b"from the origin")
+            world.at_peers[f"named/{name}"] = b"from the peer"
+        world.origin.redirects["named/a"] = Told("east", "http://east.example:8790", ["named/a", "named/b"])
+        assert await world.get("named/a") == (b"from the peer", "peer", "east")
+        assert await world.get("named/b") == (b"from the peer", "peer", "east")
+        assert len(world.origin.asked) == 1, "the redirect told of both"
+        assert await world.get("named/b", Asker(THERE)) == (b"from the origin", "miss", "origin")
+
+    asyncio.run(story())
+
+
+def test_who_can_is_sent_there_itself_with_a_ticket() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"from the origin")
+        world.origin.redirects[FRONT] = Told("east", "http://east.example:8790/", [FRONT])
+        sent = await world.pages.get(FRONT, Asker(HERE, goes=True))
+        assert isinstance(sent, SentTo)
+        assert sent.peer.server == "east"
+        url = httpx.URL(sent.location)
+        assert f"{url.host}{url.path}" == f"east.example/copies/{FRONT}"
+        assert world.pages.tickets.admits(url.params["ticket"], FRONT, world.now)
+        # It comes back: the origin answers, and this broker sends nobody there for that page any more.
+        assert await world.get(FRONT, Asker(HERE, goes=True, invalid_at="east")) == (
+            b"from the origin",
+            "miss",
+            "origin",
+        )
+        assert world.origin.asked[-1][1]["Newsstand-Invalid-At"] == "east"
+        assert world.pages.memory.peer(HERE, FRONT) is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("dead", [True, False], ids=["dead", "invalid"])
+@pytest.mark.parametrize("path", [FRONT, FIXED])
+def test_a_redirect_in_vain_costs_one_trip_and_no_error(dead: bool, path: str) -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(path, b"from the origin")
+        world.origin.redirects[path] = Told("east", "http://east.example:8790", [path])
+        world.dead = dead
+        assert await world.get(path) == (b"from the origin", "miss", "origin")
+        assert len(world.peer_calls) == 1
+        assert [headers.get("Newsstand-Invalid-At") for _, headers in world.origin.asked] == [None, "east"]
+
+    asyncio.run(story())
+
+
+def test_askers_in_different_ways_do_not_share_their_mishaps() -> None:
+    """One goes to a dead broker, one to the origin, one is sent: all at once, for the same page."""
+
+    async def story() -> None:
+        world = World()
+        world.origin.put(FIXED, b"fixed")
+        world.origin.redirects[FIXED] = Told("east", "http://east.example:8790", [FIXED])
+        world.dead = True
+        world.origin.gate.clear()
+        askers = [Asker(HERE), Asker(HERE), Asker(HERE, goes=True), Asker(THERE), Asker(HERE, invalid_at="east")]
+        waiting = [asyncio.create_task(world.pages.get(FIXED, asker)) for asker in askers]
+        await asyncio.sleep(0)
+        world.origin.gate.set()
+        found = await asyncio.gather(*waiting)
+        assert all(isinstance(one, SentTo) or one.content.data == b"fixed" for one in found)
+
+    asyncio.run(story())
+
+
+def test_a_page_that_is_too_large_says_so() -> None:
+    async def story() -> None:
+        world = World(largest=4)
+        world.origin.put(FIXED, b"12345")
+        with pytest.raises(TooLarge):
+            await world.get(FIXED)
+
+    asyncio.run(story())
+
+
+# Memory and tickets
+
+
+def test_places_that_were_not_heard_of_for_long_are_forgotten() -> None:
+    memory = RedirectMemory(most_places=2)
+    for lon in range(3):
+        memory.learn(Place(0.0, lon), Told("east", EAST.url, ["named/a"]))
+    assert [memory.peer(Place(0.0, lon), "named/a") for lon in range(3)] == [None, EAST, EAST]
+    memory.learn(Place(0.0, 1), Told("east", "http://moved.example", []))
+    assert memory.peer(Place(0.0, 2), "named/a") == Peer("east", "http://moved.example"), "it is reached elsewhere"
+    memory.learn(
+        Place(0.0, 2), Told("east", EAST.url, [f"named/{number}" for number in range(2 * MOST_AT_A_PLACE)])
+    )
+    assert memory.peer(Place(0.0, 2), "named/a") is None
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.integers(0, 3 * LIFETIME_S))
+def test_a_ticket_is_for_one_page_and_a_while(path: str, other: str, later: int) -> None:
+    tickets = Tickets("key")
+    ticket = tickets.ticket(path, 1000.5)
+    assert tickets.admits(ticket, path, 1000.5 + later) == (1000.5 + later <= 1000 + LIFETIME_S)
+    assert tickets.admits(ticket, other, 1001.0) == (path == other)
+    assert not Tickets("another key").admits(ticket, path, 1001.0)
+
+
+@pytest.mark.parametrize("ticket", ["", "1", "1.2", "x.y", "99999999999." + "0" * 64, "٣." + "0" * 64])
+def test_what_is_no_ticket(ticket: str) -> None:
+    assert not Tickets("key").admits(ticket, "named/a", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "good"),
+    [
+        (FIXED, True),
+        ("named/a", True),
+        ("named/a/b.html", True),
+        ("named/.hidden", True),
+        ("named/" + "a" * 200, True),
+        ("named/" + "a" * 201, False),
+        ("named/", False),
+        ("named/a//b", False),
+        ("named/a/", False),
+        ("named//a", False),
+        ("named/.", False),
+        ("named/a/../b", False),
+        ("named/a b", False),
+        ("named/ä", False),
+        ("named/a?b", False),
+        ("pages/0123", False),
+        ("other/a", False),
+        ("", False),
+    ],
+)
+def test_paths(path: str, good: bool) -> None:
+    assert is_path(path) == good
