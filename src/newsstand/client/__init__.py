@@ -23,6 +23,7 @@ from newsstand.client.errors import (
 from newsstand.client.nouns import (
     Channel,
     Message,
+    NamedPage,
     Page,
     PageLink,
     Published,
@@ -45,6 +46,7 @@ __all__ = [
     "Gone",
     "Message",
     "Misused",
+    "NamedPage",
     "NotThere",
     "Pace",
     "Page",

@@ -157,7 +157,7 @@ class Calls:
 
 def accepted(answer: Answer) -> Answer:
     """The answer, if it is a good one; else the error that it tells of."""
-    if 200 <= answer.status < 300 or answer.status == 304:
+    if 200 <= answer.status < 300 or answer.status in (304, 307):
         return answer
     reason = reason_of(answer)
     if answer.status == 404:

@@ -20,6 +20,7 @@ from newsstand.client.home import Home
 from newsstand.client.notifications import Notifications
 from newsstand.client.nouns import Channel, Page, Result, Subscription, Tokens
 from newsstand.client.pace import Pace
+from newsstand.client.pages import Pages
 from newsstand.client.reading import Delivery, Reading, WhenGone
 from newsstand.client.session import Session
 from newsstand.client.topics import Topics
@@ -62,7 +63,8 @@ class Client:
 
         `register` makes the subscriber if there is none of that name. `allow` limits the session to channels and
         values. `on_tokens` is called with each new pair of tokens. `near` (latitude, longitude) and `node` help
-        the coordinator choose. Many clients of one process should share one `http`, made by `new_http()`.
+        the coordinator choose, and say from where pages are wanted. Many clients of one process should share one
+        `http`, made by `new_http()`.
         """
         if coordinator is None and broker is None:
             raise Misused("a client needs the address of a coordinator or of a broker")
@@ -90,6 +92,7 @@ class Client:
         """Up to where each subscription was done with, by iterations that are over."""
         self._readings: set[Reading] = set()
         self._topics: list[Topics] = []
+        self._pages = Pages(self._calls, self._ask, near, node)
         self._tls = tls
         self._closed = False
 
@@ -222,12 +225,15 @@ class Client:
     async def page(self, page: str, *, etag: str) -> Page | None: ...
     async def page(self, page: str, *, etag: str | None = None) -> Page | None:
         """The content of a page; None if it is still the one of `etag`."""
-        headers = {} if etag is None else {"If-None-Match": etag}
-        answer = await self._ask("GET", f"/pages/{page}", headers=headers)
-        if answer.status == 304:
-            return None
-        kind = answer.headers.get("content-type", "application/octet-stream")
-        return Page(page, answer.content, kind, answer.headers.get("etag", ""))
+        return await self._pages.get(f"/pages/{page}", page, etag)
+
+    @overload
+    async def named_page(self, name: str) -> Page: ...
+    @overload
+    async def named_page(self, name: str, *, etag: str) -> Page | None: ...
+    async def named_page(self, name: str, *, etag: str | None = None) -> Page | None:
+        """The page that the origin has under a name now; None if it is still the one of `etag`."""
+        return await self._pages.get(f"/named/{name}", name, etag)
 
     # Between the parts.
 

@@ -73,6 +73,18 @@ class Page(msgspec.Struct, frozen=True):
     etag: str
 
 
+class NamedPage(msgspec.Struct, frozen=True):
+    """A page that the origin has under a name: the id of its content, and since when it is so."""
+
+    name: str
+    id: str
+    size: int
+    type: str
+    modified_ms: int
+    changed: bool
+    """Whether it was new, or other than before."""
+
+
 class Message(msgspec.Struct, frozen=True):
     """A message of a topic; `id` is the same wherever it is received."""
 

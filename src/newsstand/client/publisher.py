@@ -1,4 +1,4 @@
-"""Publishing to a data cluster."""
+"""Publishing to a data cluster, and pages under names."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import ssl
 import uuid
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import msgspec
 
 from newsstand.client.calls import Answer, Calls, accepted, decoded
 from newsstand.client.errors import Misused
-from newsstand.client.nouns import Receipt
+from newsstand.client.nouns import NamedPage, Receipt
 from newsstand.client.pace import Pace
+from newsstand.model import is_page_name
 
 
 class Publisher:
-    """Adds records to the datasets of a data cluster.
+    """Adds records to the datasets of a data cluster, and gives its page store pages under names.
 
     A call that was not answered may or may not have added its records, so each has a key, and is repeated with the
     same key: records are added once.
@@ -78,3 +79,21 @@ class Publisher:
         if answer.status == 422 and b'"refused"' in answer.content:
             return decoded(answer, Receipt)  # all of them were
         return decoded(accepted(answer), Receipt)
+
+    async def put_page(self, name: str, content: bytes, type: str = "application/octet-stream") -> NamedPage:
+        """Let the origin have this content under a name; durable when it returns. The same again is no change."""
+        answer = await self._named("PUT", name, content=content, headers={"Content-Type": type})
+        return decoded(accepted(answer), NamedPage)
+
+    async def drop_page(self, name: str) -> None:
+        """Let the origin have nothing under a name any more; `NotThere` if there is nothing."""
+        accepted(await self._named("DELETE", name))
+
+    async def _named(self, method: str, name: str, **more: Any) -> Answer:
+        if not is_page_name(name):
+            raise Misused(f"{name!r} cannot be the name of a page: letters, digits and ._~- in segments")
+
+        async def attempt() -> Answer:
+            return await self._calls.once(method, f"{self._cluster}/named/{name}", token=self._token, **more)
+
+        return await self._calls.patiently(attempt, self._pace.deadline_s)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
 
 from newsstand.client.client import Client, Since
-from newsstand.client.nouns import Channel, Page, Receipt, Result, Subscription, Tokens
+from newsstand.client.nouns import Channel, NamedPage, Page, Receipt, Result, Subscription, Tokens
 from newsstand.client.pace import Pace
 from newsstand.client.publisher import Publisher
 from newsstand.client.reading import WhenGone
@@ -179,6 +179,15 @@ class SyncClient(_InThread[Client]):
             return self._thread.wait_for(self._inner.page(page))
         return self._thread.wait_for(self._inner.page(page, etag=etag))
 
+    @overload
+    def named_page(self, name: str) -> Page: ...
+    @overload
+    def named_page(self, name: str, *, etag: str) -> Page | None: ...
+    def named_page(self, name: str, *, etag: str | None = None) -> Page | None:
+        if etag is None:
+            return self._thread.wait_for(self._inner.named_page(name))
+        return self._thread.wait_for(self._inner.named_page(name, etag=etag))
+
 
 class SyncPublisher(_InThread[Publisher]):
     """`Publisher` without `async` and `await`; see there."""
@@ -202,3 +211,9 @@ class SyncPublisher(_InThread[Publisher]):
         key: str | None = None,
     ) -> Receipt:
         return self._thread.wait_for(self._inner.publish(dataset, records, key=key))
+
+    def put_page(self, name: str, content: bytes, type: str = "application/octet-stream") -> NamedPage:
+        return self._thread.wait_for(self._inner.put_page(name, content, type))
+
+    def drop_page(self, name: str) -> None:
+        self._thread.wait_for(self._inner.drop_page(name))
