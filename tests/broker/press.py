@@ -23,6 +23,7 @@ from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.catalog import Catalog
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.notify import Notifier
+from newsstand.cluster.origin import Origin
 from newsstand.cluster.pages import PageStore, StoredPage
 from newsstand.cluster.results import Execution
 from newsstand.cluster.results_sqlite import SqliteResults
@@ -30,6 +31,7 @@ from newsstand.cluster.subscribers import Subscribers
 from newsstand.cluster.tokens import Token, Tokens, digest_of, made_tokens
 from newsstand.errors import NotFound
 from newsstand.model import Scalar
+from newsstand.serving.process import wall_clock_ms
 from newsstand.values import parse_values
 
 APP = """
@@ -97,13 +99,14 @@ class Press(Subscribers):
         self.metrics = Metrics()
         self.pages = PageStore(data / "pages", self.app.cluster.max_page_bytes)
         self._results = SqliteResults(data / "results.sqlite")
+        self.origin = Origin(self.app, data, self.pages, self._results.broker, self.metrics, wall_clock_ms)
         self._tables = _NoTables()
         self._changing = threading.RLock()
         for name in self.catalog.channels():
             self._results.begin(name, 0)
         self.notifier = Notifier(
             self._results,
-            lambda: time.time_ns() // 1_000_000,
+            wall_clock_ms,
             is_push=lambda name: self.catalog.channel(name).push,
             away_after_s=self.app.cluster.away_after_s,
             told=self.metrics.delivered,
@@ -188,11 +191,13 @@ class Press(Subscribers):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
         thread.start()
         self.notifier.start()
+        self.origin.start()
         self.url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         try:
             yield self.url
         finally:
             self.notifier.stop()
+            self.origin.stop()
             server.should_exit = True
             thread.join(10)
             socket.close()

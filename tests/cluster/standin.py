@@ -16,6 +16,7 @@ from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.catalog import Catalog
 from newsstand.cluster.facade import Facts, Form, Receipt, Wanted
 from newsstand.cluster.metrics import Metrics
+from newsstand.cluster.origin import Origin
 from newsstand.cluster.pages import PageStore, StoredPage
 from newsstand.cluster.reading import Asked, Slice
 from newsstand.cluster.records import Door
@@ -23,6 +24,7 @@ from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Channel, Dataset, Result, Subscription, Values, subscription_id
+from newsstand.serving.process import wall_clock_ms
 from newsstand.values import parse_values
 
 APP = f"""{EMERGENCIES}
@@ -36,8 +38,8 @@ body_timeout = "500ms"
 class StandIn:
     """Does what the API asks for, without Spark. `failing` is raised by the next publish calls."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "newsstand.toml").write_text(APP)
+    def __init__(self, folder: Path, more: str = "") -> None:
+        (folder / "newsstand.toml").write_text(APP + more)
         self.app = read_app(folder)
         self.catalog = Catalog(self.app, folder / "data" / "catalog.json")
         self.metrics = Metrics()
@@ -46,6 +48,17 @@ class StandIn:
         self.keys: dict[str, Receipt] = {}
         self.subscribed: dict[str, Subscription] = {}
         self.registered: dict[str, Broker] = {}
+        self.now = 0.0
+        """The clock of leases and periods."""
+        self.origin = Origin(
+            self.app,
+            folder / "data",
+            self.pages,
+            self.registered.get,
+            self.metrics,
+            wall_clock_ms,
+            lambda: self.now,
+        )
         self.failing: list[Exception] = []
         self.lacking: list[str] = []
         self.earliest = 1
@@ -109,6 +122,7 @@ class StandIn:
 
     def dismiss_broker(self, name: str) -> object:
         self.broker_status(name)
+        self.origin.gone(name)
         return self.registered.pop(name)
 
     def brokers(self) -> list[Broker]:

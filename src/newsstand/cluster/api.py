@@ -7,7 +7,9 @@ from fastapi import FastAPI, Request, Response
 from newsstand.cluster.api_brokers import broker_routes, subscription_routes
 from newsstand.cluster.api_definitions import channel_routes, dataset_routes
 from newsstand.cluster.api_desk import Desk, refusal_of
+from newsstand.cluster.api_named import named_routes
 from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
+from newsstand.cluster.api_push import push_cache_routes
 from newsstand.cluster.app_folder import ClusterOptions
 from newsstand.cluster.facade import Cluster
 from newsstand.cluster.tokens import Tokens
@@ -29,6 +31,8 @@ def create_api(cluster: Cluster, tokens: Tokens, options: ClusterOptions) -> Fas
         subscription_routes,
         result_routes,
         page_routes,
+        named_routes,
+        push_cache_routes,
     ):
         api.include_router(routes(desk), dependencies=[BEARER])
     _add_health(api, desk)

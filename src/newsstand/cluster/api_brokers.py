@@ -19,7 +19,7 @@ from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, pr
 
 MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+BROKER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 class Registration(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,9 +62,9 @@ def broker_routes(desk: Desk) -> APIRouter:
         desk.admit(request, ("broker", broker))
         async with desk.body(request, MOST_BROKER_BYTES) as body:
             registration = decoded(body, Registration)
-        if _NAME.fullmatch(broker) is None:
+        if BROKER_NAME.fullmatch(broker) is None:
             raise Refused(422, "a broker's name is a lower-case letter, then at most 62 of a-z, 0-9, _ and -")
-        _require_callback(registration.callback)
+        require_url("callback", registration.callback, "http://127.0.0.1:8790/notify")
         made = await desk.ask(desk.looking, cluster.register_broker, broker, registration.callback)
         secret = {"secret": made.secret} if made.secret else {}
         return answer(broker_facts(made) | secret)
@@ -171,13 +171,14 @@ def _ids(subscriptions: Sequence[Subscription]) -> Iterator[bytes]:
     yield b"]}"
 
 
-def _require_callback(callback: str) -> None:
+def require_url(field: str, url: str, example: str) -> None:
+    """Refuse what is no address that signed requests can be sent to."""
     try:
-        parts = urlsplit(callback)
+        parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         good = False
-    if not good or len(callback) > 2048 or re.fullmatch(r"[\x21-\x7e]+", callback) is None:
-        raise Refused(422, "callback: must be a URL such as http://127.0.0.1:8790/notify")
+    if not good or len(url) > 2048 or re.fullmatch(r"[\x21-\x7e]+", url) is None:
+        raise Refused(422, f"{field}: must be a URL such as {example}")
     if parts.username is not None or parts.fragment:
-        raise Refused(422, "callback: must have neither a user nor a fragment; requests to it are signed")
+        raise Refused(422, f"{field}: must have neither a user nor a fragment; requests to it are signed")

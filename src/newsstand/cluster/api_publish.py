@@ -11,9 +11,12 @@ import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from newsstand.cluster.api_desk import ANY, Desk, form_of
+from newsstand.cluster.api_push import Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import GoneProblem, ReceiptShape, ResultsShape, SlicesShape, raw_body
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.notification import result_facts
+from newsstand.cluster.page_origin import Redirected
+from newsstand.cluster.pages import StoredPage
 from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
@@ -140,20 +143,30 @@ def page_routes(desk: Desk) -> APIRouter:
     """`/pages/{page}`."""
     router = APIRouter(tags=["pages"])
 
-    async def page(request: Request, page: str) -> Response:
+    async def page(request: Request, page: str, demand: Wanted) -> Response:
         """A page, or a part of it (`Range`). It never changes, so it can be kept for ever."""
         desk.admit(request, ("broker", ANY), ("read", None))
-        stored = await desk.ask(desk.looking, desk.cluster.page, page)
+        is_head = request.method == "HEAD"
+
+        def look() -> tuple[StoredPage, Redirected | None]:
+            stored = desk.cluster.page(page)
+            here = stored.url is None and not is_head
+            return stored, desk.cluster.origin.asked(f"pages/{page}", demand) if here else None
+
+        stored, redirected = await desk.ask(desk.looking, look)
         if stored.url is not None:
             return Response(status_code=307, headers={"Location": stored.url})
         if stored.path is None:
             raise NotFound(f"no page '{page}'")
+        if redirected is not None:
+            return redirect_answer(f"pages/{page}", redirected)
         path = stored.path
         whole = Whole(stored.id, stored.size, stored.type)
-        return page_answer(request, whole, lambda start, end: _blocks(path, start, end))
+        response = page_answer(request, whole, lambda start, end: _blocks(path, start, end))
+        return response if is_head else counted(desk, demand, response)
 
-    elsewhere: Responses = {307: {"description": "Its origin keeps it, at `Location`."}}
-    responses = {**PAGE_RESPONSES, **elsewhere, **problems(*TOKEN, 404, 416)}
+    elsewhere: Responses = {307: {"description": "A broker has a copy, or its origin keeps it, at `Location`."}}
+    responses = {**PAGE_RESPONSES, **elsewhere, **problems(*TOKEN, 404, 416, 422)}
     router.get("/pages/{page}", response_class=Response, responses=responses)(page)
     router.head("/pages/{page}", include_in_schema=False)(page)
     return router

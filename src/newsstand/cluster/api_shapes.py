@@ -100,6 +100,44 @@ class BrokerShape(BaseModel):
     secret: str | None = None
 
 
+class NamedPageShape(BaseModel):
+    """A page that keeps its name when its content is replaced."""
+
+    name: str
+    id: str = Field(description="the digest of its content, which is its ETag")
+    size: int
+    type: str
+    modified_ms: int
+
+
+class PutPageShape(NamedPageShape):
+    """A named page that was put."""
+
+    changed: bool = Field(description="false if it had this content and type before")
+
+
+class NamedPagesShape(BaseModel):
+    """A slice of the named pages; `next` is the `after` of the next one, null at the end."""
+
+    pages: list[NamedPageShape]
+    next: str | None
+
+
+class AnnouncedShape(BaseModel):
+    """What a push-cache is told that has announced itself."""
+
+    enabled: bool = Field(description="whether pages are pushed at all")
+    lease_s: float = Field(description="how long its word holds; to be repeated three times in that time")
+
+
+class RedirectShape(BaseModel):
+    """Where copies of pages are."""
+
+    server: str = Field(description="the broker")
+    url: str
+    pages: list[str] = Field(description="paths of pages that it has, the one asked for among them")
+
+
 def raw_body(*, json: dict[str, object], ndjson: str | None = None) -> dict[str, Any]:
     """What a body that is not parsed by FastAPI holds, for /openapi.json."""
     content: dict[str, Any] = {"application/json": {"schema": json}}

@@ -5,6 +5,7 @@
     [defaults]        what a channel has if it does not say otherwise: retention, delivery
     [[tokens]]        name, sha256, scopes (see `tokens`)
     [cluster]         where the cluster listens, keeps its data, and its limits: `ClusterOptions`
+    [push]            whether pages are pushed towards demand, and how: `PushOptions`
     [spark]           settings of Spark (see `newsstand.spark.session`)
     [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
     [storages]                    which brokers keep the past of which topics (the same)
@@ -15,7 +16,7 @@ All mistakes are found in one pass; each is one line that names the file and the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,17 +24,21 @@ from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from newsstand.cluster.body import datasets_read, parse_channel
+from newsstand.cluster.push_settings import PUSH_KEYS, Keys, PushOptions, push_options
 from newsstand.cluster.records import parse_dataset
 from newsstand.cluster.tokens import Token
-from newsstand.cluster.units import byte_count, duration_s, whole_number
+from newsstand.cluster.units import boolean, byte_count, duration_s, some_text, whole_number
 from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import read_toml
 
 FILE = "newsstand.toml"
-TABLES = ("datasets", "channels", "defaults", "tokens", "cluster", "spark", "coordinator", "brokers", "storages")
-"""What may stand in it; of the last two `newsstand up` knows more."""
+TABLES = (
+    *("datasets", "channels", "defaults", "tokens", "cluster", "push", "spark"),
+    *("coordinator", "brokers", "storages"),
+)
+"""What may stand in it; of the last three `newsstand up` knows more."""
 MIB = 2**20
 
 
@@ -99,6 +104,7 @@ class App:
     tokens: tuple[Token, ...]
     cluster: ClusterOptions
     spark: dict[str, str]
+    push: PushOptions
 
     @property
     def file(self) -> Path:
@@ -167,6 +173,7 @@ class _Reading:
             tuple(self.tokens(document.get("tokens", []))),
             self.cluster(self.table(document, "cluster")),
             self.spark(self.table(document, "spark")),
+            self.push(document),
         )
         if self.mistakes:
             raise BadAppFile(self.mistakes)
@@ -194,13 +201,7 @@ class _Reading:
                     yield Token(name, digest.lower(), frozenset(scopes))
 
     def cluster(self, table: Mapping[str, object]) -> ClusterOptions:
-        self.refuse_unknown(table, tuple(CLUSTER_KEYS), "cluster.")
-        given: dict[str, object] = {}
-        for key, value in table.items():
-            if key in CLUSTER_KEYS:
-                name, read = CLUSTER_KEYS[key]
-                with self.noting(f"cluster.{key}: "):
-                    given[name] = read(value)
+        given = self.values(table, "cluster", CLUSTER_KEYS)
         for key, (name, read) in CLUSTER_KEYS.items():
             variable = f"NEWSSTAND_CLUSTER_{key}".upper()
             if variable in self.environment:
@@ -209,6 +210,25 @@ class _Reading:
         if ("certificate" in given) != ("key" in given):
             self.note("cluster: certificate and key: give both or neither")
         return ClusterOptions(**given)  # type: ignore[arg-type]
+
+    def push(self, document: Mapping[str, object]) -> PushOptions:
+        table = self.table(document, "push")
+        given = self.values(table, "push", PUSH_KEYS)
+        if ("lat" in table) != ("lon" in table):
+            self.note("push: lat and lon: give both or neither")
+        coordinator = document.get("coordinator")
+        return push_options(given, coordinator.get("links") if isinstance(coordinator, dict) else None)
+
+    def values(self, table: Mapping[str, object], name: str, known: Keys) -> dict[str, object]:
+        """What a table gives, by the names of the options."""
+        self.refuse_unknown(table, tuple(known), f"{name}.")
+        given: dict[str, object] = {}
+        for key, value in table.items():
+            if key in known:
+                option, read = known[key]
+                with self.noting(f"{name}.{key}: "):
+                    given[option] = read(value)
+        return given
 
     def spark(self, table: Mapping[str, object]) -> dict[str, str]:
         for key, value in table.items():
@@ -264,19 +284,7 @@ def _plain(text: str) -> object:
 
 
 def _file(value: object) -> Path:
-    return Path(_text(value))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadApp("must be a string that is not empty")
-    return value
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise BadApp("must be true or false")
-    return value
+    return Path(some_text(value))
 
 
 def _port(value: object) -> int:
@@ -288,9 +296,9 @@ def _count(value: object) -> int:
 
 
 def _results(value: object) -> str:
-    if value != "sqlite" and urlsplit(_text(value)).scheme not in ("postgresql", "postgres"):
+    if value != "sqlite" and urlsplit(some_text(value)).scheme not in ("postgresql", "postgres"):
         raise BadApp('must be "sqlite" or the URL of a database, "postgresql://user@host/name"')
-    return _text(value)
+    return some_text(value)
 
 
 def _log(value: object) -> KafkaLog | None:
@@ -298,11 +306,11 @@ def _log(value: object) -> KafkaLog | None:
         return None
     if not isinstance(value, dict) or not value.keys() <= {"kafka", "prefix"} or "kafka" not in value:
         raise BadApp('must be "files" or {kafka = "host:9092", prefix = "newsstand."}')
-    return KafkaLog(_text(value["kafka"]), _text(value.get("prefix", KafkaLog.prefix)))
+    return KafkaLog(some_text(value["kafka"]), some_text(value.get("prefix", KafkaLog.prefix)))
 
 
-CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
-    "host": ("host", _text),
+CLUSTER_KEYS: Keys = {
+    "host": ("host", some_text),
     "port": ("port", _port),
     "data": ("data", _file),
     "results": ("results", _results),
@@ -315,7 +323,7 @@ CLUSTER_KEYS: dict[str, tuple[str, Callable[[object], object]]] = {
     "max_batch": ("max_batch", _count),
     "away_after": ("away_after_s", duration_s),
     "body_timeout": ("body_timeout_s", duration_s),
-    "open_metrics": ("open_metrics", _boolean),
+    "open_metrics": ("open_metrics", boolean),
     "certificate": ("certificate", _file),
     "key": ("key", _file),
     "authority": ("authority", _file),

@@ -19,6 +19,7 @@ from newsstand.cluster.keyed import KeyedRecords
 from newsstand.cluster.log import Log
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.notify import Notifier
+from newsstand.cluster.origin import Origin
 from newsstand.cluster.pages import PageStore
 from newsstand.cluster.results import Execution, Results, Stored
 from newsstand.cluster.tables import Tables
@@ -43,6 +44,7 @@ class ClusterParts:
         for name in self.catalog.superseded:
             logger.warning("%s: newsstand.toml was edited after it was changed over HTTP; the file holds", name)
         self._pages = PageStore(data / "pages", app.cluster.max_page_bytes)
+        self.origin = Origin(app, data, self._pages, results.broker, self.metrics, now_ms)
         self._keyed = KeyedRecords(data / "keyed.sqlite", log)
         self._tables = Tables(spark, log, self._keyed, results)
         limit = app.cluster.max_batch

@@ -25,7 +25,7 @@ class DataCluster(Publications, Definitions, Subscribers):
     """One running data cluster. Methods block and may be called from several threads."""
 
     def start(self) -> None:
-        """Begin to execute all channels, and to tell brokers."""
+        """Begin to execute all channels, to tell brokers, and to push pages."""
         self.metrics.before_telling(self._measure)
         channels = self.catalog.channels()
         for name in self._results.channels():
@@ -39,11 +39,13 @@ class DataCluster(Publications, Definitions, Subscribers):
         self._engine.every(30.0, self._retain)
         self._engine.start()
         self.notifier.start()
+        self.origin.start()
 
     def stop(self) -> None:
         """Stop executing and let go of everything but Spark, the log and the results."""
         self._engine.stop()
         self.notifier.stop()
+        self.origin.stop()
         self._keyed.close()
 
     def ready(self) -> list[str]:

@@ -15,6 +15,7 @@ from newsstand.model import Broker, Channel, Dataset, Result, Scalar, Subscripti
 if TYPE_CHECKING:
     from newsstand.cluster.catalog import Catalog
     from newsstand.cluster.metrics import Metrics
+    from newsstand.cluster.origin import Origin
     from newsstand.cluster.pages import StoredPage
     from newsstand.cluster.reading import Asked, Slice
     from newsstand.cluster.records import Refusal
@@ -47,6 +48,8 @@ class Cluster(Protocol):
     def metrics(self) -> Metrics: ...
     @property
     def catalog(self) -> Catalog: ...
+    @property
+    def origin(self) -> Origin: ...
 
     def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
         """Add records; they are durable when this returns."""

@@ -53,6 +53,19 @@ class Metrics:
             "newsstand_deliveries_pending", "Entries of a broker's outbox.", ["broker"], registry=registry
         )
         self._away = Gauge("newsstand_broker_away", "1 if a broker is away.", ["broker"], registry=registry)
+        self._origin_requests = Counter(
+            "newsstand_origin_requests", "Requests for pages answered with the page.", registry=registry
+        )
+        self._origin_bytes = Counter("newsstand_origin_bytes", "Bytes of those answers.", registry=registry)
+        self._origin_redirects = Counter(
+            "newsstand_origin_redirects", "Requests for pages answered with a redirect.", registry=registry
+        )
+        self._origin_pushes = Counter("newsstand_origin_pushes", "Pushes that were answered.", registry=registry)
+        self._origin_pushed_pages = Counter(
+            "newsstand_origin_pushed_pages", "Pages that push-caches kept of them.", registry=registry
+        )
+        self._origin_load = Gauge("newsstand_origin_load", "The load of the last period.", registry=registry)
+        self._push_caches = Gauge("newsstand_push_caches", "Push-caches that are available.", registry=registry)
         self.requests = RequestCounts(registry, _SECONDS)
 
     def published(self, dataset: str, accepted: int, refused: int) -> None:
@@ -82,6 +95,25 @@ class Metrics:
         """Where a broker stands."""
         self._pending.labels(broker).set(pending)
         self._away.labels(broker).set(away)
+
+    def page_answered(self, size: int) -> None:
+        """A request for a page that tells where it comes from was answered with so many bytes of it."""
+        self._origin_requests.inc()
+        self._origin_bytes.inc(size)
+
+    def page_redirected(self) -> None:
+        """Such a request was sent to a push-cache."""
+        self._origin_redirects.inc()
+
+    def pushed(self, pages: int) -> None:
+        """A push-cache has answered a push, and kept so many pages."""
+        self._origin_pushes.inc()
+        self._origin_pushed_pages.inc(pages)
+
+    def origin_stands(self, load: float, push_caches: int) -> None:
+        """How busy the origin was, and how many push-caches there are."""
+        self._origin_load.set(load)
+        self._push_caches.set(push_caches)
 
     def forget_dataset(self, dataset: str) -> None:
         """A dataset was dropped."""

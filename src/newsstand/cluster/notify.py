@@ -53,6 +53,16 @@ class _Served:
     last_error: str | None = None
 
 
+def trusting(authority: Path | None) -> ssl.SSLContext | bool:
+    """Whom to trust in brokers: the certificates in a file, or those of the system."""
+    if authority is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(authority))
+    except OSError as error:
+        raise BadOption(f"{authority}: no certificates can be read ({error.strerror})") from error
+
+
 class Notifier:
     """Tells brokers what stands in their outboxes. `now_ms` is the clock, `jitter` gives numbers from 0 to 1."""
 
@@ -83,12 +93,7 @@ class Notifier:
         self._cap_s = cap_s
         self._away_after_s = away_after_s
         self._push_limits = (push_results, push_bytes)
-        self._verify: ssl.SSLContext | bool = True
-        if authority is not None:
-            try:
-                self._verify = ssl.create_default_context(cafile=str(authority))
-            except OSError as error:
-                raise BadOption(f"{authority}: no certificates can be read ({error.strerror})") from error
+        self._verify = trusting(authority)
         self._served: dict[str, _Served] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None

@@ -173,15 +173,19 @@ class PageStore:
         return self.folder / id[:2] / (id + suffix)
 
     def _write(self, path: Path, data: bytes) -> None:
-        try:
-            _make_folder(path.parent)
-            write_whole(path, data)
-        except OSError as error:
-            if error.errno in FULL:
-                raise NoRoom(
-                    f"{self.folder}: no room for a page of {len(data)} bytes; make room and retry"
-                ) from error
-            raise
+        store_file(path, data)
+
+
+def store_file(path: Path, data: bytes) -> None:
+    """Make or replace a durable file of a page, in a folder that need not be there; raise NoRoom."""
+    try:
+        _make_folder(path.parent)
+        write_whole(path, data)
+    except OSError as error:
+        if error.errno in FULL:
+            folder = path.parent.parent
+            raise NoRoom(f"{folder}: no room for a page of {len(data)} bytes; make room and retry") from error
+        raise
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -210,7 +214,8 @@ def sync_folder(folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 
 

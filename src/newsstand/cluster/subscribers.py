@@ -31,6 +31,7 @@ class Subscribers(ClusterParts):
             self._require_broker(name)
             self._dropped(self._results.dismiss(name))
             self.metrics.forget_broker(name)
+        self.origin.gone(name)
         self.notifier.wake()
 
     def brokers(self) -> list[Broker]:

@@ -1,4 +1,4 @@
-"""Numbers with units, as people write them: "10s", "7d", "16 MiB"."""
+"""Values as people write them: numbers with units such as "10s", "7d", "16 MiB", and plain ones."""
 
 from __future__ import annotations
 
@@ -32,6 +32,27 @@ def whole_number(value: object, least: int, most: int) -> int:
     """An integer within bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadApp(f"must be a whole number from {least} to {most}")
+    return value
+
+
+def number(value: object, least: float, most: float) -> float:
+    """A number within bounds."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+        raise BadApp(f"must be a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def boolean(value: object) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise BadApp("must be true or false")
+    return value
+
+
+def some_text(value: object) -> str:
+    """A text."""
+    if not isinstance(value, str) or not value:
+        raise BadApp("must be a string that is not empty")
     return value
 
 
