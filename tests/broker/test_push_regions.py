@@ -248,9 +248,3 @@ def test_a_dead_broker_costs_one_trip_and_never_an_error(
     for name in PAGES[:2]:
         assert [world.read(WITHOUT, name).headers["X-Served-By"] for _ in range(2)] == ["origin", "origin"]
     assert world.metric(WITHOUT, "page_redirects_total") == before + 5
-    # With Berlin gone for good its readers' pages come from elsewhere, and the origin forgets it.
-    until(
-        lambda: world.cluster_metric("newsstand_push_caches") == len(KEEPING) - 1,
-        "the origin counts on Berlin no more",
-        patience=60,
-    )
