@@ -33,7 +33,7 @@ from newsstand.broker.upstream import TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError
-from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
+from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
 
@@ -68,10 +68,11 @@ def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
             lifespan="on",
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
-            backlog=4096,
+            backlog=BACKLOG,
             ws=Connection,
             ws_ping_interval=None,
         )
+        bound.listen(BACKLOG)  # who reads the address may connect at once
         say(f"newsstand: broker {settings.name} on {url}")
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
             Server(config, parts).run(sockets=[bound])

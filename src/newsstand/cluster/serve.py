@@ -20,7 +20,7 @@ from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
 from newsstand.cluster.tokens import load_tokens
 from newsstand.errors import BadOption, NewsstandError
-from newsstand.serving.process import listening, terminated_like_interrupted, url_of, wall_clock_ms
+from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.spark import open_session
 
 ADDRESS = "address"
@@ -63,6 +63,7 @@ def serve(
         url = url_of(bound, app.tls)
         write_whole(folder / ADDRESS, f"{url}\n".encode())
         stack.callback((folder / ADDRESS).unlink, missing_ok=True)
+        bound.listen(BACKLOG)  # who reads the address may connect at once
         say(f"newsstand: data cluster of {app.folder} on {url}")
         threading.Thread(target=_stop_without_spark, args=(cluster, server), daemon=True).start()
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more

@@ -20,7 +20,7 @@ from newsstand.coordinator.store import Store
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import BadOption
 from newsstand.planning.places import Network
-from newsstand.serving.process import listening, terminated_like_interrupted, url_of
+from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of
 
 STORE = "coordinator.sqlite"
 """The file of the store in the data folder."""
@@ -43,9 +43,10 @@ def serve(settings: Settings, say: Callable[[str], None] = print) -> None:
                 lifespan="on",
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
-                backlog=4096,
+                backlog=BACKLOG,
             )
         )
+        bound.listen(BACKLOG)  # who reads the address may connect at once
         say(f"newsstand: coordinator on {url_of(bound, tls)}")
         with suppress(KeyboardInterrupt):  # uvicorn raises the signal that it stopped for once more
             server.run(sockets=[bound])

@@ -35,6 +35,10 @@ def terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+BACKLOG = 4096
+"""Connections that may wait to be accepted."""
+
+
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
     """A bound socket, taken before anything slow begins."""
