@@ -19,16 +19,18 @@ EXAMPLES = 8
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseSchema]:
     """The API of a stand-in with something in it, described by itself."""
-    cluster = StandIn(tmp_path_factory.mktemp("fuzzed"))
+    cluster = StandIn(tmp_path_factory.mktemp("fuzzed"), "[push]\nenabled = true\n")
     cluster.register_broker("north", "http://127.0.0.1:9/")
     (made,) = cluster.subscribe("north", [("by_kind", ["flood"], 1)])
     page = cluster.pages.keep(b"Hello", "text/plain")
+    cluster.origin.named.put("news/today", b"Hello", "text/plain", 1)
     known = {
         "dataset": "emergencies",
         "channel": "by_kind",
         "broker": "north",
         "subscription": made.id,
         "page": page.id,
+        "name": "news/today",
     }
     with serving(cluster, {"all": TOKEN}) as url:
         yield described(url, known.get)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newsstand.cluster.app_folder import CLUSTER_KEYS, BadAppFile, ClusterOptions, KafkaLog, read_app
+from newsstand.cluster.push_settings import PUSH_KEYS, PushOptions
 from newsstand.cluster.tokens import new_token, token_lines
 from newsstand.cluster.units import byte_count, duration_s
 from newsstand.errors import BadApp
@@ -170,6 +172,82 @@ def test_a_folder_that_is_no_app_is_named(tmp_path: Path) -> None:
 
 def test_every_option_can_be_written() -> None:
     assert {name for name, _ in CLUSTER_KEYS.values()} == {one.name for one in fields(ClusterOptions)}
+
+
+def test_push_is_off_unless_it_is_declared(tmp_path: Path) -> None:
+    assert read_app(write(tmp_path, "")).push == PushOptions(enabled=False)
+
+
+def test_every_key_of_push_is_read(tmp_path: Path) -> None:
+    text = """
+[push]
+enabled = true
+threshold = 50
+pages = 20
+period = "10m"
+decay = 0.25
+servers = 3
+caching = "hops"
+lookup = "miles"
+lat = 40.71
+lon = -74.01
+node = "core"
+links = [["core", "north"], ["core", "south"]]
+seed = 7
+"""
+    push = read_app(write(tmp_path, text)).push
+    links = (("core", "north"), ("core", "south"))
+    assert push == PushOptions(True, 50.0, 20, 600.0, 0.25, 3, "hops", "miles", 40.71, -74.01, "core", links, 7)
+    assert set(re.findall(r"^(\w+) =", text, re.M)) == set(PUSH_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ('[coordinator]\nlinks = [["a", "b"]]\n[push]\nenabled = true', (("a", "b"),)),
+        ('[coordinator]\nlinks = [["a", "b"]]\n[push]\nlinks = [["c", "d"]]', (("c", "d"),)),
+        ('[coordinator]\nlinks = [["a", "b"]]\n[push]\nlinks = []', ()),
+        ("[coordinator]\nport = 1\n[push]\nenabled = true", ()),
+        ("[coordinator]\nlinks = 7\n[push]\nenabled = true", ()),
+    ],
+)
+def test_the_links_of_the_coordinator_serve_if_push_has_none(
+    text: str, links: tuple[tuple[str, str], ...], tmp_path: Path
+) -> None:
+    assert read_app(write(tmp_path, text)).push.links == links
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("enable = true", "push.enable: is not known; did you mean 'enabled'?"),
+        ("enabled = 1", "push.enabled: must be true or false"),
+        ("threshold = -1", "push.threshold: must be a number from 0 to"),
+        ("threshold = nan", "push.threshold: must be a number from 0 to"),
+        ("pages = 0", "push.pages: must be a whole number from 1 to 1000"),
+        ("period = 'soon'", "push.period: must be a positive number of seconds"),
+        ("decay = 1", "push.decay: must be below 1"),
+        ("decay = true", "push.decay: must be a number from 0 to 1"),
+        ("servers = 0", "push.servers: must be a whole number from 1 to"),
+        ("caching = 'near'", "push.caching: 'near' is none of nearest, hops, miles, random"),
+        ("lookup = 3", "push.lookup: '3' is none of"),
+        ("lat = 40.7", "push: lat and lon: give both or neither"),
+        ("lat = 91\nlon = 0", "push.lat: must be a number from -90 to 90"),
+        ("node = ''", "push.node: must be a string that is not empty"),
+        ("links = [['a']]", "push.links: must be a list of pairs of nodes"),
+        ("seed = -1", "push.seed: must be a whole number from 0 to"),
+    ],
+)
+def test_a_mistake_in_push_names_its_place(line: str, told: str, tmp_path: Path) -> None:
+    (mistake,) = mistakes(tmp_path, f"[push]\n{line}")
+    assert mistake.startswith(told)
+
+
+@pytest.mark.parametrize("key", PUSH_KEYS)
+def test_every_key_of_push_has_its_row(key: str) -> None:
+    reference = Path(__file__).parents[2] / "docs" / "reference" / "app-folder.md"
+    table = reference.read_text().partition("## `[push]`")[2].partition("\n## ")[0]
+    assert re.search(rf"^\|[^|]*`{key}`[^|]*\|", table, re.M)
 
 
 @pytest.mark.parametrize(

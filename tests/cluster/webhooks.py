@@ -5,26 +5,34 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from newsstand.signing import verify
 
 
 class Receiver:
-    """Keeps what it was told, in order. `mood` is answer, fail, hang or close."""
+    """Keeps what it was told, in order. `mood` is answer, fail, hang or close.
+
+    It answers with what `reply` makes of a message, or without a body if there is no `reply`.
+    """
 
     def __init__(self) -> None:
         self.mood = "answer"
         self.secret = ""
+        self.reply: Callable[[dict[str, Any]], bytes] | None = None
+        self.deliveries: list[int] = []
+        """The number of each."""
         self.told: list[dict[str, object]] = []
         self.positions: dict[str, int] = {}
         self.went_back: list[str] = []
         self.url = ""
 
-    def take(self, body: bytes, signature: str) -> None:
-        verify(self.secret, signature, body, now=int(time.time()), tolerance_s=7200)
+    def take(self, body: bytes, signature: str) -> bytes | None:
+        """What to answer a message with."""
+        self.deliveries.append(verify(self.secret, signature, body, now=int(time.time()), tolerance_s=7200))
         message = json.loads(body)
         self.told.append(message)
         for stream in message.get("streams", []):
@@ -32,6 +40,7 @@ class Receiver:
             if position < self.positions.get(name, 0):
                 self.went_back.append(f"{name}: {position} after {self.positions[name]}")
             self.positions[name] = position
+        return None if self.reply is None else self.reply(message)
 
 
 @contextmanager
@@ -47,10 +56,15 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
             if receiver.mood in ("hang", "close"):
                 self.close_connection = True
                 return
+            content = None
             if receiver.mood == "answer":
-                receiver.take(body, self.headers["Newsstand-Signature"])
-            self.send_response(204 if receiver.mood == "answer" else 500)
+                content = receiver.take(body, self.headers["Newsstand-Signature"])
+            answered = 204 if content is None else 200
+            self.send_response(answered if receiver.mood == "answer" else 500)
+            if content is not None:
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content or b"")
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

@@ -1,0 +1,474 @@
+"""The cluster as an origin: what it redirects where, what it decides to push, and what it tells over HTTP."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from standin import StandIn, serving
+
+from newsstand.cluster.page_origin import MOST_REDIRECTED, PageOrigin
+from newsstand.cluster.push_caches import PushCache
+from newsstand.cluster.push_settings import PushOptions
+from newsstand.cluster.tokens import new_token
+from newsstand.planning.places import Place, great_circle_miles
+
+NEW_YORK, BERLIN, PARIS, TOKYO = Place(40.7, -74.0), Place(52.5, 13.4), Place(48.9, 2.4), Place(35.7, 139.7)
+LEASE = 30.0
+
+
+def origin(**options: object) -> PageOrigin:
+    """One in New York that decides every 100 seconds by the requests of these alone."""
+    usual = {"threshold": 2.0, "pages": 2, "period_s": 100.0, "decay": 0.0, "lat": 40.7, "lon": -74.0}
+    return PageOrigin(PushOptions(enabled=True, **{**usual, **options}), started=0.0)  # type: ignore[arg-type]
+
+
+def cache(name: str, place: Place) -> PushCache:
+    return PushCache(name, f"http://{name}", f"http://{name}/pushed", place)
+
+
+def test_nobody_is_sent_anywhere_before_a_page_is_there() -> None:
+    one = origin()
+    assert one.request("named/a", PARIS, 1.0) is None
+    one.announce(cache("berlin", BERLIN), ["named/b"], 2.0)
+    assert one.request("named/a", PARIS, 3.0) is None
+
+
+def test_a_request_is_sent_to_a_copy_that_is_nearer_than_the_origin() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a", "named/b"], 1.0)
+    one.announce(cache("tokyo", TOKYO), ["named/a"], 1.0)
+    found = one.request("named/a", PARIS, 2.0)
+    assert found is not None
+    assert (found.cache.name, set(found.pages)) == ("berlin", {"named/a", "named/b"})
+    assert one.request("named/a", Place(35.0, 135.8), 2.0) is not None
+    assert one.request("named/a", Place(42.4, -71.1), 2.0) is None, "Boston is nearer to New York"
+    assert one.request("named/a", Place(node="unknown"), 2.0) is None
+
+
+def test_by_hops_the_network_says_what_is_near() -> None:
+    links = (("core", "north"), ("north", "far"))
+    one = origin(lat=None, lon=None, node="core", links=links)
+    one.announce(cache("edge", Place(node="north")), ["named/a"], 1.0)
+    assert one.request("named/a", Place(node="far"), 2.0) is not None
+    assert one.request("named/a", Place(node="core"), 2.0) is None
+
+
+def test_who_was_sent_in_vain_is_answered_and_nobody_is_sent_there_again() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a", "named/b"], 1.0)
+    assert one.request("named/a", PARIS, 2.0, invalid_at="berlin") is None
+    assert one.request("named/a", PARIS, 2.0) is None
+    assert one.request("named/b", PARIS, 2.0) is not None
+
+
+def test_a_word_about_an_unknown_broker_is_answered_here_and_changes_nothing() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+    assert one.request("named/a", PARIS, 2.0, invalid_at="nobody") is None
+    assert one.request("named/a", PARIS, 2.0) is not None
+
+
+def test_an_announcement_replaces_the_one_before() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+    one.announce(PushCache("berlin", "http://moved", "http://moved/pushed", BERLIN), ["named/b"], 2.0)
+    assert one.request("named/a", PARIS, 3.0) is None
+    found = one.request("named/b", PARIS, 3.0)
+    assert found is not None
+    assert (found.cache.url, found.pages) == ("http://moved", ("named/b",))
+
+
+def test_a_broker_whose_lease_has_ended_gets_no_redirects_and_no_pushes() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+    assert one.request("named/a", PARIS, 1.0 + LEASE - 0.1) is not None
+    assert one.stands(1.0 + LEASE - 0.1)[1] == 1
+    for _ in range(3):
+        assert one.request("named/a", PARIS, 1.0 + LEASE) is None
+    assert one.stands(1.0 + LEASE)[1] == 0
+    assert one.decide(100.0) is None, "there is none to push to"
+    one.announce(cache("berlin", BERLIN), ["named/a"], 101.0)
+    assert one.request("named/a", PARIS, 102.0) is not None
+
+
+def test_a_word_in_time_renews_the_lease() -> None:
+    one = origin()
+    for now in range(0, 200, 10):
+        one.announce(cache("berlin", BERLIN), ["named/a"], float(now))
+        assert one.request("named/a", PARIS, now + 9.9) is not None
+    assert one.stands(190.0 + LEASE)[1] == 0
+
+
+def test_a_broker_that_is_gone_gets_nothing_until_it_is_back() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+    one.gone("berlin")
+    one.gone("nobody")
+    one.taken("berlin", ["named/a"], [])
+    assert one.request("named/a", PARIS, 2.0) is None
+    one.announce(cache("berlin", BERLIN), [], 3.0)
+    assert one.request("named/a", PARIS, 4.0) is None
+    one.taken("berlin", ["named/a"], [])
+    assert one.request("named/a", PARIS, 5.0) is not None
+
+
+def test_above_the_threshold_the_most_popular_pages_go_to_where_most_requests_come_from() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), [], 90.0)
+    one.announce(cache("tokyo", TOKYO), [], 90.0)
+    wanted = {"named/a": 1, "named/b": 3, "named/c": 2}
+    for path, count in wanted.items():
+        for _ in range(count):
+            one.request(path, PARIS, 91.0)
+    one.request("named/b", Place(35.0, 135.8), 91.0)
+    assert one.decides_at == 100.0
+    assert one.decide(99.9) is None
+    push = one.decide(100.0)
+    assert push is not None
+    assert push.cache.name == "berlin"
+    assert [(page.page, page.requests) for page in push.pages] == [("named/b", 4), ("named/c", 2)]
+    assert [page.expected for page in push.pages] == [4 * 6 / 7, 2 * 6 / 7], "six of seven requests are from there"
+    assert one.decide(100.0) is None
+    assert one.decides_at == 200.0
+    one.taken("berlin", ["named/b"], [])
+    found = one.request("named/b", PARIS, 101.0)
+    assert found is not None
+    assert found.pages == ("named/b",)
+
+
+def test_at_the_threshold_nothing_is_pushed() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), [], 90.0)
+    for _ in range(2):
+        one.request("named/a", PARIS, 91.0)
+    assert one.decide(100.0) is None
+    assert one.stands(100.0)[0] == 2.0
+
+
+def test_pages_that_left_are_not_redirected_to() -> None:
+    one = origin()
+    one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+    one.taken("berlin", ["named/b"], ["named/a"])
+    assert one.request("named/a", PARIS, 2.0) is None
+    assert one.request("named/b", PARIS, 2.0) is not None
+
+
+def test_server_number_leaves_out_who_announced_itself_later() -> None:
+    one = origin(servers=1)
+    one.announce(cache("tokyo", TOKYO), [], 90.0)
+    one.announce(cache("berlin", BERLIN), [], 90.0)
+    for _ in range(3):
+        one.request("named/a", PARIS, 91.0)
+    push = one.decide(100.0)
+    assert push is not None
+    assert push.cache.name == "tokyo"
+
+
+@pytest.mark.parametrize("held", [MOST_REDIRECTED, MOST_REDIRECTED + 1, 3 * MOST_REDIRECTED])
+def test_a_redirect_tells_of_so_many_pages_at_most_and_always_of_the_one_asked_for(held: int) -> None:
+    one = origin()
+    pages = [f"named/{number}" for number in range(held)]
+    one.announce(cache("berlin", BERLIN), pages, 1.0)
+    for asked in (pages[0], pages[-1]):
+        found = one.request(asked, PARIS, 2.0)
+        assert found is not None
+        assert len(found.pages) == len(set(found.pages)) == MOST_REDIRECTED
+        assert asked in found.pages
+        assert set(found.pages) <= set(pages)
+
+
+def test_by_chance_the_same_seed_decides_the_same() -> None:
+    def sent(seed: int) -> list[str | None]:
+        one = origin(lookup="random", caching="random", seed=seed)
+        one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
+        one.announce(cache("tokyo", TOKYO), ["named/a"], 1.0)
+        found = [one.request("named/a", PARIS, 2.0) for _ in range(60)]
+        return [None if each is None else each.cache.name for each in found]
+
+    assert sent(1) == sent(1)
+    assert sent(1) != sent(2)
+    assert set(sent(1)) == {"berlin", "tokyo", None}, "the origin is one of those on which the lot falls"
+
+
+BROKERS = {"berlin": BERLIN, "tokyo": TOKYO, "boston": Place(42.4, -71.1)}
+PAGES = st.sampled_from(["named/a", "named/b", "pages/" + "0" * 32])
+STEPS = st.one_of(
+    st.tuples(st.just("announce"), st.sampled_from(sorted(BROKERS)), st.lists(PAGES)),
+    st.tuples(st.just("gone"), st.sampled_from(sorted(BROKERS)), st.none()),
+    st.tuples(st.just("left"), st.sampled_from(sorted(BROKERS)), st.lists(PAGES)),
+    st.tuples(st.just("invalid"), st.sampled_from(sorted(BROKERS)), PAGES),
+    st.tuples(st.just("request"), st.sampled_from([PARIS, TOKYO, NEW_YORK]), PAGES),
+    st.tuples(st.just("wait"), st.floats(0.5, 40.0), st.none()),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(STEPS, max_size=40))
+def test_every_redirect_is_to_the_nearest_live_copy_and_none_is_missing(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    one = origin()
+    now = 0.0
+    held: dict[str, set[str]] = {}
+    ends: dict[str, float] = {}
+    for kind, who, what in steps:
+        now += float(who) if kind == "wait" else 0.0  # type: ignore[arg-type]
+        for name in [name for name, end in ends.items() if end <= now]:
+            del ends[name], held[name]
+        name = str(who)
+        if kind == "announce":
+            one.announce(cache(name, BROKERS[name]), list(what), now)  # type: ignore[call-overload]
+            held[name], ends[name] = set(what), now + LEASE  # type: ignore[call-overload]
+        elif kind == "gone":
+            one.gone(name)
+            held.pop(name, None)
+            ends.pop(name, None)
+        elif kind == "left":
+            one.taken(name, [], list(what))  # type: ignore[call-overload]
+            held.get(name, set()).difference_update(what)  # type: ignore[call-overload]
+        elif kind == "invalid":
+            assert one.request(str(what), PARIS, now, invalid_at=name) is None
+            held.get(name, set()).discard(str(what))
+        elif kind == "request":
+            assert isinstance(who, Place)
+            found = one.request(str(what), who, now)
+            miles = {name: great_circle_miles(who, BROKERS[name]) for name in held if str(what) in held[name]}
+            nearest = min(miles, key=lambda name: miles[name], default=None)
+            if nearest is None or miles[nearest] >= great_circle_miles(who, NEW_YORK):
+                assert found is None
+            else:
+                assert found is not None
+                assert (found.cache.name, set(found.pages)) == (nearest, held[nearest])
+
+
+def test_requests_of_many_threads_are_all_counted() -> None:
+    one = origin(period_s=1000.0, threshold=1e9)
+    names = sorted(BROKERS)
+
+    def ask(thread: int) -> Counter[bool]:
+        seen: Counter[bool] = Counter()
+        for number in range(300):
+            seen[one.request(f"named/{number % 5}", PARIS, 1.0) is not None] += 1
+            if number % 30 == thread:
+                name = names[thread % 3]
+                one.announce(cache(name, BROKERS[name]), [f"named/{number % 5}"], 1.0)
+            if number % 50 == thread:
+                one.gone(names[(thread + 1) % 3])
+                one.decide(2.0)
+                one.taken(names[thread % 3], ["named/1"], ["named/2"])
+        return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = sum((each.result(60) for each in [pool.submit(ask, n) for n in range(8)]), Counter())
+    assert seen.total() == 8 * 300
+    assert seen[True] > 0
+    one.decide(1000.0)
+    assert one.stands(1000.0)[0] == seen[False], "the load of the period is what was answered here"
+
+
+# Over HTTP
+
+PUSH = """
+[push]
+enabled = true
+threshold = 2
+period = "100s"
+decay = 0
+lat = 40.7
+lon = -74.0
+"""
+SCOPES = {"admin": "admin", "north": "broker:north", "south": "broker:south", "reader": "read"}
+MADE = {name: new_token(name, [scope], bytes([n]) * 32) for n, (name, scope) in enumerate(SCOPES.items(), 1)}
+TOKENS = {name: token for name, (_, token) in MADE.items()}
+IN_PARIS = {"Newsstand-Near": "48.9,2.4"}
+ANNOUNCED = {
+    "url": "http://127.0.0.1:9",
+    "push": "http://127.0.0.1:9/pushed",
+    "lat": 52.5,
+    "lon": 13.4,
+    "pages": ["named/a"],
+}
+
+
+class Caller:
+    def __init__(self, url: str) -> None:
+        self.client = httpx.Client(base_url=url, timeout=10, trust_env=False)
+
+    def __call__(self, who: str, method: str, path: str, status: int = 200, **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {MADE[who][0]}", **more.pop("headers", {})}  # type: ignore[dict-item]
+        response = self.client.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
+        assert response.status_code == status, (response.status_code, response.text)
+        return response
+
+    def metric(self, name: str) -> float:
+        lines = self("reader", "GET", "/metrics").text.splitlines()
+        return float(next(line.split()[1] for line in lines if line.split()[0] == f"newsstand_{name}"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path, PUSH)
+
+
+@pytest.fixture
+def call(cluster: StandIn) -> Iterator[Caller]:
+    cluster.register_broker("north", "http://127.0.0.1:9/")
+    cluster.origin.named.put("a", b"0123456789", "text/plain", 1000)
+    with serving(cluster, TOKENS) as url:
+        caller = Caller(url)
+        yield caller
+        caller.client.close()
+
+
+def test_a_request_that_tells_where_it_is_from_is_redirected(call: Caller) -> None:
+    assert call("north", "GET", "/named/a", headers=IN_PARIS).content == b"0123456789"
+    announced = call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+    assert announced.json() == {"enabled": True, "lease_s": 30.0}
+    sent = call("north", "GET", "/named/a", 307, headers=IN_PARIS)
+    assert sent.headers["Newsstand-Redirect"] == "north"
+    assert sent.headers["Location"] == "http://127.0.0.1:9/copies/named/a"
+    assert sent.headers["Cache-Control"] == "no-store"
+    assert sent.json() == {"server": "north", "url": "http://127.0.0.1:9", "pages": ["named/a"]}
+    assert call("north", "GET", "/named/a").content == b"0123456789", "who does not tell gets the page"
+    assert call("north", "HEAD", "/named/a", headers=IN_PARIS).headers["Content-Length"] == "10"
+    vain = IN_PARIS | {"Newsstand-Invalid-At": "north"}
+    assert call("north", "GET", "/named/a", headers=vain).content == b"0123456789"
+    call("north", "GET", "/named/a", headers=IN_PARIS)
+
+
+def test_pages_of_publications_are_redirected_likewise(call: Caller, cluster: StandIn) -> None:
+    page = cluster.pages.keep(b"Hello", "text/plain").id
+    there = cluster.pages.point("http://example.org/", 5).id
+    paths = [f"pages/{page}", f"pages/{there}", "pages/" + "0" * 32]
+    call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED | {"pages": paths})
+    sent = call("north", "GET", f"/pages/{page}", 307, headers=IN_PARIS)
+    assert sent.headers["Location"] == f"http://127.0.0.1:9/copies/pages/{page}"
+    assert sent.json()["pages"] == paths
+    assert call("north", "HEAD", f"/pages/{page}", headers=IN_PARIS).headers["Content-Length"] == "5"
+    assert call("north", "GET", f"/pages/{page}").content == b"Hello"
+    call("north", "GET", "/pages/" + "0" * 32, 404, headers=IN_PARIS)
+    elsewhere = call("north", "GET", f"/pages/{there}", 307, headers=IN_PARIS)
+    assert elsewhere.headers["Location"] == "http://example.org/"
+    assert "Newsstand-Redirect" not in elsewhere.headers
+
+
+def test_a_page_that_is_not_there_is_not_redirected(call: Caller) -> None:
+    call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+    call("admin", "DELETE", "/named/a")
+    call("north", "GET", "/named/a", 404, headers=IN_PARIS)
+    assert call.metric("origin_requests_total") == 0
+    assert call.metric("origin_redirects_total") == 0
+
+
+def test_what_is_answered_and_redirected_is_counted(call: Caller, cluster: StandIn) -> None:
+    call("north", "GET", "/named/a", headers=IN_PARIS)
+    call("north", "GET", "/named/a", 206, headers=IN_PARIS | {"Range": "bytes=0-3"})
+    tag = call("north", "HEAD", "/named/a", headers=IN_PARIS).headers["ETag"]
+    call("north", "GET", "/named/a", 304, headers=IN_PARIS | {"If-None-Match": tag})
+    call("north", "GET", "/named/a")
+    assert (call.metric("origin_requests_total"), call.metric("origin_bytes_total")) == (3, 14)
+    cluster.now = 100.0
+    call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+    call("north", "GET", "/named/a", 307, headers=IN_PARIS)
+    assert call.metric("origin_redirects_total") == 1
+    assert (call.metric("origin_requests_total"), call.metric("push_caches")) == (3, 1)
+    call("north", "GET", "/named/a", headers={"Newsstand-Near": "42.4,-71.1"})
+    assert call.metric("origin_load") == 3, "as it was when the period ended"
+
+
+def test_a_lease_that_ended_a_withdrawal_and_a_dismissal_end_redirects(call: Caller, cluster: StandIn) -> None:
+    call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+    call("north", "GET", "/named/a", 307, headers=IN_PARIS)
+    cluster.now = 30.0
+    call("north", "GET", "/named/a", headers=IN_PARIS)
+    assert call.metric("push_caches") == 0
+    for method, path in (("DELETE", "/brokers/north/push-cache"), ("DELETE", "/brokers/north")):
+        call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+        call("north", "GET", "/named/a", 307, headers=IN_PARIS)
+        call("north", method, path)
+        call("north", "GET", "/named/a", headers=IN_PARIS)
+    call("north", "PUT", "/brokers/north/push-cache", 404, json=ANNOUNCED)
+    call("north", "DELETE", "/brokers/north/push-cache", 404)
+
+
+def test_announcements_heal_a_restart_of_the_cluster(call: Caller, tmp_path: Path) -> None:
+    call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+    call("north", "GET", "/named/a", 307, headers=IN_PARIS)
+    again = StandIn(tmp_path, PUSH)
+    again.register_broker("north", "http://127.0.0.1:9/")
+    with serving(again, TOKENS) as url:
+        caller = Caller(url)
+        assert caller("north", "GET", "/named/a", headers=IN_PARIS).content == b"0123456789"
+        caller("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+        caller("north", "GET", "/named/a", 307, headers=IN_PARIS)
+        caller.client.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Newsstand-Near": "91,0"},
+        {"Newsstand-Near": "0,181"},
+        {"Newsstand-Near": "48.9"},
+        {"Newsstand-Near": "nan,0"},
+        {"Newsstand-Near": "1,2,3"},
+        {"Newsstand-Near": ""},
+        {"Newsstand-Node": ""},
+        {"Newsstand-Node": "a b"},
+        IN_PARIS | {"Newsstand-Invalid-At": "No Name"},
+    ],
+)
+def test_malformed_headers_are_refused(call: Caller, cluster: StandIn, headers: dict[str, str]) -> None:
+    page = cluster.pages.keep(b"Hello", "text/plain").id
+    for path in ("/named/a", f"/pages/{page}"):
+        assert "header Newsstand-" in call("north", "GET", path, 422, headers=headers).json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"lon": None}, "lat and lon: give both or neither"),
+        ({"lat": 91}, "body:"),
+        ({"url": "nonsense"}, "url: must be a URL"),
+        ({"url": "http://a/?b=c"}, "url: must not have a query"),
+        ({"push": "ftp://a/"}, "push: must be a URL"),
+        ({"pages": ["named/../a"]}, "name: must be"),
+        ({"pages": ["pages/xyz"]}, "pages: 'pages/xyz' is neither"),
+        ({"pages": "named/a"}, "body:"),
+        ({"more": 1}, "body:"),
+        ({"node": ""}, "body:"),
+    ],
+)
+def test_a_malformed_announcement_is_refused_as_a_whole(
+    call: Caller, change: dict[str, object], told: str
+) -> None:
+    refused = call("north", "PUT", "/brokers/north/push-cache", 422, json=ANNOUNCED | change)
+    assert refused.json()["error"].startswith(told)
+    call("north", "GET", "/named/a", headers=IN_PARIS)
+
+
+def test_only_the_broker_itself_announces(call: Caller) -> None:
+    for who in ("south", "reader"):
+        call(who, "PUT", "/brokers/north/push-cache", 403, json=ANNOUNCED)
+        call(who, "DELETE", "/brokers/north/push-cache", 403)
+    call("south", "PUT", "/brokers/south/push-cache", 404, json=ANNOUNCED)
+
+
+def test_unless_it_is_enabled_nothing_is_counted_or_redirected(tmp_path: Path) -> None:
+    cluster = StandIn(tmp_path)
+    cluster.register_broker("north", "http://127.0.0.1:9/")
+    cluster.origin.named.put("a", b"x", "text/plain", 1000)
+    with serving(cluster, TOKENS) as url:
+        call = Caller(url)
+        assert call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED).json()["enabled"] is False
+        assert call("north", "GET", "/named/a", headers=IN_PARIS).content == b"x"
+        assert (call.metric("origin_requests_total"), call.metric("push_caches")) == (0, 0)
+        call("north", "DELETE", "/brokers/north/push-cache")
+        call.client.close()
