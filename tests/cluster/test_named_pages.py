@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -23,7 +24,7 @@ from standin import StandIn, serving
 from newsstand.cluster import pages as page_files
 from newsstand.cluster.named_pages import NamedPage, NamedPages, require_name
 from newsstand.cluster.tokens import new_token
-from newsstand.errors import BadApp, BadInput, NotFound
+from newsstand.errors import BadApp, BadInput, NoRoom, NotFound
 
 SEGMENTS = st.text("abzAZ059._~-", min_size=1, max_size=20).filter(lambda one: one not in (".", ".."))
 NAMES = st.lists(SEGMENTS, min_size=1, max_size=8).map("/".join)
@@ -162,6 +163,21 @@ def test_a_write_that_fails_leaves_the_old_page(
     for one in (store, NamedPages(tmp_path / "named")):
         page, content = one.read("a")
         assert (page.id, page.type, content) == (digest(b"old"), "text/plain", b"old")
+
+
+def test_a_full_disk_keeps_the_old_page(store: NamedPages, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("a", b"old", "text/plain", 1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(page_files.os, "fsync", full)
+    for name in ("a", "b"):
+        with pytest.raises(NoRoom, match="no room for a page"):
+            store.put(name, b"new", "text/plain", 2)
+    monkeypatch.undo()
+    assert store.read("a")[1] == b"old"
+    assert [page.name for page in store.list("", 10)] == ["a"]
 
 
 WRITER = """

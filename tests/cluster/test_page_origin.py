@@ -383,6 +383,23 @@ def test_what_is_answered_and_redirected_is_counted(call: Caller, cluster: Stand
     assert call.metric("origin_load") == 3, "as it was when the period ended"
 
 
+def test_requests_of_many_threads_are_counted_over_http(call: Caller) -> None:
+    def ask(number: int) -> int:
+        if number % 10 == 0:
+            call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
+        if number % 10 == 5:
+            call("north", "DELETE", "/brokers/north/push-cache")
+        token = f"Bearer {MADE['north'][0]}"
+        return call.client.get("/named/a", headers=IN_PARIS | {"Authorization": token}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = Counter(pool.map(ask, range(200)))
+    assert set(seen) <= {200, 307}
+    assert seen.total() == 200
+    assert call.metric("origin_requests_total") == seen[200]
+    assert call.metric("origin_redirects_total") == seen[307]
+
+
 def test_a_lease_that_ended_a_withdrawal_and_a_dismissal_end_redirects(call: Caller, cluster: StandIn) -> None:
     call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
     call("north", "GET", "/named/a", 307, headers=IN_PARIS)
