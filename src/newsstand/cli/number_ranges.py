@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from newsstand.errors import BadOption
@@ -11,6 +11,7 @@ from newsstand.errors import BadOption
 Number = TypeVar("Number", int, float)
 
 MOST_NUMBERS = 10_000
+MOST_COMBINATIONS = 10_000
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
@@ -21,6 +22,19 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
 def numbers(option: str, text: str) -> tuple[float, ...]:
     """The same, of numbers that need not be whole."""
     return _numbers(option, text, _finite, "number")
+
+
+def option_of(name: str) -> str:
+    """The option of a parameter."""
+    return f"--{name.replace('_', '-')}"
+
+
+def require_few(values: Iterable[Sequence[object]], ranged: Sequence[str], what: str) -> None:
+    """Refuse ranges that have too many combinations together, naming the first."""
+    if math.prod(map(len, values)) > MOST_COMBINATIONS:
+        raise BadOption(
+            f"{option_of(ranged[0])}: all options together ask for more than {MOST_COMBINATIONS:,} {what}"
+        )
 
 
 def is_list(text: str) -> bool:

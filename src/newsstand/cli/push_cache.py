@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.number_ranges import is_list, numbers, whole_numbers
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.number_ranges import is_list, numbers, option_of, require_few, whole_numbers
+from newsstand.cli.options import Conf, Json, Master, RangeFigure, make_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.push_cache_report import answer_of, show
 from newsstand.errors import BadOption
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from newsstand.lab.push_cache_runs import Network
     from newsstand.lab.push_cache_setting import PushCacheSetting
 
-MOST_COMBINATIONS = 10_000
 MOST_NODES = 10_000
 WHOLE = ("pages", "servers", "slots", "seed")
 NAMED = ("caching", "lookup", "client_cache")
@@ -72,10 +70,7 @@ def push_cache(
         Path | None,
         typer.Option(metavar="DIR", help="Keep what was simulated in this folder, and do not simulate it again."),
     ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the first range, with a line for each of the others (.svg …)."),
-    ] = None,
+    figure: RangeFigure = None,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
@@ -106,7 +101,7 @@ def push_cache(
 
         require_drawable_ranges(figure, asked.ranged)
     if keep is not None:
-        _make(keep)
+        make_folder(keep, "--keep")
     session = open_session(master, conf or (), "newsstand push-cache", brief=is_small(trace))
     with session as spark, progress(spark, "simulating"):
         read = read_push_trace(spark, trace)
@@ -136,11 +131,7 @@ class Ranges:
         """Read all options."""
         values = {name: _values(name, texts[name]) for name in PARAMETERS}
         found = cls(values, tuple(name for name, text in texts.items() if is_list(text)))
-        if math.prod(map(len, values.values())) > MOST_COMBINATIONS:
-            raise BadOption(
-                f"{_option(found.varied[0])}: all options together ask for more than {MOST_COMBINATIONS:,} "
-                "simulations"
-            )
+        require_few(values.values(), found.varied, "simulations")
         return found
 
     @property
@@ -165,11 +156,7 @@ def _values(name: str, text: str) -> tuple[int, ...] | tuple[float, ...] | tuple
     if name in NAMED:
         return tuple(dict.fromkeys(text.split(",")))
     read = whole_numbers if name in WHOLE else numbers
-    return read(_option(name), text)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return read(option_of(name), text)
 
 
 def _network(file: Path | None, nodes: int | None) -> Network:
@@ -185,13 +172,3 @@ def _network(file: Path | None, nodes: int | None) -> Network:
     if not 1 <= nodes <= MOST_NODES:
         raise BadOption(f"--nodes {nodes}: must be in 1 … {MOST_NODES:,}")
     return Network(nodes=nodes)
-
-
-def _make(folder: Path) -> None:
-    """Now, so that it is not after a simulation that it cannot be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise BadOption(f"--keep {folder}: is a file, not a folder") from None
-    except OSError as error:
-        raise BadOption(f"--keep {folder}: cannot be written ({error.strerror})") from error

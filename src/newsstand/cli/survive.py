@@ -8,13 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.number_ranges import is_list, numbers, whole_numbers
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.number_ranges import is_list, numbers, option_of, require_few, whole_numbers
+from newsstand.cli.options import Conf, Json, Master, RangeFigure
 from newsstand.cli.progress import each, progress
 from newsstand.cli.survive_report import answer_of, show
 from newsstand.errors import BadOption
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from newsstand.lab.survival import MessageClass
     from newsstand.lab.survival_answers import Answer, Question
 
-MOST_COMBINATIONS = 10_000
 MOST_OBSERVATIONS = 1_000_000_000
 USUAL = {"brokers": "1", "slots": "1", "publish_rate": "1", "client_rate": "0.1", "intensity": "2"}
 """One slot is where the search for more begins."""
@@ -90,10 +88,7 @@ def survive(
             help="simulate: a class of messages with its share, client rate and intensity; repeated for others.",
         ),
     ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the first range, with a line for each of the others (.svg …)."),
-    ] = None,
+    figure: RangeFigure = None,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
@@ -168,7 +163,7 @@ class Ranges:
         _require_one_question(texts["slots"], target_mst)
         for name in ("client_rate", "intensity"):
             if classes and texts[name] is not None:
-                raise BadOption(f"{_option(name)}: every --class has its own")
+                raise BadOption(f"{option_of(name)}: every --class has its own")
         given = {name: USUAL[name] if text is None else text for name, text in texts.items()}
         found = cls(
             whole_numbers("--brokers", given["brokers"]),
@@ -184,11 +179,7 @@ class Ranges:
         )
         if found.classes and found.methods != ("simulate",):
             raise BadOption("--class: messages of several classes are for --method simulate alone")
-        if math.prod(map(len, found._all)) > MOST_COMBINATIONS:
-            raise BadOption(
-                f"{_option(found.ranged[0])}: all options together ask for more than {MOST_COMBINATIONS:,} "
-                "combinations"
-            )
+        require_few(found._all, found.ranged, "combinations")
         return found
 
     @property
@@ -205,10 +196,6 @@ class Ranges:
     def _all(self) -> tuple[tuple[object, ...], ...]:
         rates = (self.publish_rate, self.client_rate, self.intensity)
         return (self.brokers, self.slots, *rates, self.policies, self.methods)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _require_one_question(slots: str | None, target_mst: float | None) -> None:

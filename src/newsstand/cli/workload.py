@@ -10,18 +10,18 @@ from typing import Annotated, Literal
 import typer
 
 from newsstand.cli import workload_push1995
-from newsstand.cli.options import Conf, Force, Json, Master, Strict
+from newsstand.cli.options import Conf, Force, Json, Master, OutFolder, Strict
 from newsstand.cli.progress import progress, say
+from newsstand.cli.workload_rows import counted_rows, print_rows
 
 app = typer.Typer(
     help="Write traces: each a folder of publications, requests and subscriptions.", no_args_is_help=True
 )
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
 
 
 @app.command("chen2003")
 def chen2003(
-    out: Out,
+    out: OutFolder,
     trace: Annotated[
         Literal["news", "alternative"],
         typer.Option(help="news (Zipf 1.5) or alternative (Zipf 1.0)."),
@@ -60,7 +60,7 @@ def chen2003(
 
 @app.command("bad2018")
 def bad2018(
-    out: Out,
+    out: OutFolder,
     subscribers: Annotated[int, typer.Option(help="How many subscribers.")] = 10_000,
     subscriptions: Annotated[int, typer.Option(help="How many unique subscriptions.")] = 1_000,
     per_subscriber: Annotated[int, typer.Option(help="Live subscriptions of each subscriber.")] = 10,
@@ -144,7 +144,7 @@ app.command("push1995-report")(workload_push1995.push1995_report)
 @app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="A trace folder, an access log, or an oracleGeneral file.")],
-    out: Out,
+    out: OutFolder,
     source_format: Annotated[
         str, typer.Option("--format", help="auto, trace, access-log or oracle-general.")
     ] = "auto",
@@ -176,15 +176,10 @@ def import_(
 
 
 def _tell(out: Path, asked: dict[str, object], as_json: bool) -> None:
-    import pyarrow.parquet as pq
+    from newsstand.workload.trace import COLUMNS
 
-    from newsstand.workload.trace import COLUMNS, data_files, table_path
-
-    rows = {
-        name: sum(pq.read_metadata(file).num_rows for file in data_files(table_path(out, name)))
-        for name in COLUMNS
-    }
+    rows = counted_rows(out, COLUMNS)
     if as_json:
         print(json.dumps({"out": str(out), **rows, **asked}))
     else:
-        print(f"{out}: " + ", ".join(f"{count:,} {name}" for name, count in rows.items()))
+        print_rows(out, rows)

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from newsstand.cli.options import Conf, Force, Json, Master, Strict
+from newsstand.cli.options import Conf, Force, Json, Master, OutFolder, Strict
 from newsstand.cli.progress import progress, say
+from newsstand.cli.workload_rows import counted_rows, print_rows
 from newsstand.errors import BadOption
 
 if TYPE_CHECKING:
     from newsstand.lab.push1995_demand_report import ServerDemand
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write.")]
-
 
 def push1995(
-    out: Out,
+    out: OutFolder,
     kind: Annotated[
         Literal["global", "local", "flat"],
         typer.Option(
@@ -93,11 +92,11 @@ def push1995(
     if as_json:
         print(json.dumps({"out": str(out), "rows": rows, **settings.described()}))
     else:
-        print(f"{out}: " + ", ".join(f"{count:,} {name}" for name, count in rows.items()))
+        print_rows(out, rows)
 
 
 def push1995_import(
-    out: Out,
+    out: OutFolder,
     log: Annotated[
         list[str],
         typer.Option(metavar="SERVER=FILE", help="A server's access log, or a folder of them; may be repeated."),
@@ -141,11 +140,11 @@ def push1995_import(
         write_push_trace(trace, out, force=force)
     for note in trace.notes:
         say(f"note: {note}")
-    rows = _rows(out)
+    rows = counted_rows(out, HOLDS)
     if as_json:
         print(json.dumps({"out": str(out), "rows": rows, "notes": list(trace.notes)}))
     else:
-        print(f"{out}: " + ", ".join(f"{count:,} {name}" for name, count in rows.items()))
+        print_rows(out, rows)
 
 
 def _logs(options: list[str]) -> dict[str, Path]:
@@ -160,17 +159,6 @@ def _logs(options: list[str]) -> dict[str, Path]:
             raise BadOption(f"--log {option}: no such file or folder")
         logs[name] = Path(path)
     return logs
-
-
-def _rows(out: Path) -> dict[str, int]:
-    import pyarrow.parquet as pq
-
-    from newsstand.workload.push1995_trace import HOLDS
-    from newsstand.workload.trace import data_files, table_path
-
-    return {
-        name: sum(pq.read_metadata(file).num_rows for file in data_files(table_path(out, name))) for name in HOLDS
-    }
 
 
 def push1995_report(

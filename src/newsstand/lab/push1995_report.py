@@ -15,7 +15,7 @@ from newsstand.lab.intervals import interval
 from newsstand.lab.push1995 import CENTRE, KINDS, STRATEGIES, Experiment, Measured
 from newsstand.lab.push1995_claims import by, claims
 from newsstand.lab.push_cache_setting import PushCacheSetting
-from newsstand.lab.report import Listed, Shown, records, write_report
+from newsstand.lab.report import REPORT, Listed, Shown, result, write_report, write_tables
 
 LOOKS: dict[str, tuple[str, Look]] = {
     "hops": ("nearest by hops", (COLOURS[0], "o", "-")),
@@ -44,11 +44,9 @@ def write(measured: Measured, command: str, out: Path) -> dict[str, object]:
     """Write tables, figures and the report; the result for programs."""
     judged, drawn = claims(measured), draw(measured, out / "figures")
     tables = {"settings": pd.DataFrame(_rows(measured)), "clients": pd.DataFrame(_client_rows(measured))}
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    for name, table in tables.items():
-        table.to_csv(out / "tables" / f"{name}.csv", index=False)
+    write_tables(tables, out)
     write_report(
-        out / "report.html",
+        out / REPORT,
         title="Geographical Push-Caching, reproduced",
         lead=f"Gwertzman and Seltzer (1995): servers push popular pages to where they are wanted. "
         f"{lead(measured.experiment)}",
@@ -60,12 +58,7 @@ def write(measured: Measured, command: str, out: Path) -> dict[str, object]:
             Listed("What infinite client caches save", tables["clients"].round(4)),
         ],
     )
-    return {
-        "claims": [claim.as_dict() for claim in judged],
-        "tables": {name: records(table) for name, table in tables.items()},
-        "figures": {name: str(file) for name, file in drawn.items()},
-        "report": str(out / "report.html"),
-    }
+    return result(judged, tables, drawn, out)
 
 
 def lead(experiment: Experiment) -> str:

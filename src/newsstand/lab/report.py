@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +11,8 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
 from newsstand.lab.claims import Claim
+
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,42 @@ def write_report(
         sections=sections,
     )
     path.write_text(page + "\n", encoding="utf-8")
+
+
+def write_sections(
+    out: Path,
+    sections: Sequence[Section],
+    *,
+    title: str,
+    lead: str,
+    command: str,
+    tables: Mapping[str, pd.DataFrame],
+    figures: Mapping[str, Path],
+) -> dict[str, object]:
+    """Write the tables and the page of an experiment whose figures are drawn; the result for programs."""
+    write_tables(tables, out)
+    write_report(out / REPORT, title=title, lead=lead, command=command, sections=sections)
+    return result([claim for section in sections for claim in section.claims], tables, figures, out)
+
+
+def write_tables(tables: Mapping[str, pd.DataFrame], out: Path) -> None:
+    """Write each table as CSV into the folder `tables`."""
+    folder = out / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+
+
+def result(
+    claims: Sequence[Claim], tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Path], out: Path
+) -> dict[str, object]:
+    """What an experiment found and where it was written, as JSON has it."""
+    return {
+        "claims": [claim.as_dict() for claim in claims],
+        "tables": {name: records(table) for name, table in tables.items()},
+        "figures": {name: str(file) for name, file in figures.items()},
+        "report": str(out / REPORT),
+    }
 
 
 def records(table: pd.DataFrame) -> list[dict[object, object]]:

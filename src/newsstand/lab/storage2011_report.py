@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from newsstand.lab import storage2011_beyond
-from newsstand.lab.report import Listed, Section, Shown, records, write_report
+from newsstand.lab.report import Listed, Section, Shown, write_sections
 from newsstand.lab.storage2011 import TREES, Experiment
 from newsstand.lab.storage2011_claims import claims
 from newsstand.lab.storage2011_figures import draw, hops_table, reassignment_table, tables, trees_table
@@ -32,10 +32,6 @@ def write(rows: Sequence[Row], experiment: Experiment, command: str, out: Path) 
     """Write tables, figures and the report; the result for programs."""
     measured = Measured(rows, experiment)
     drawn = draw(measured, out / "figures")
-    written = tables(measured)
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    for name, table in written.items():
-        table.to_csv(out / "tables" / f"{name}.csv", index=False)
     of_paper = Section(
         "Section 6",
         lead(experiment),
@@ -54,20 +50,16 @@ def write(rows: Sequence[Row], experiment: Experiment, command: str, out: Path) 
         [],
         [Listed("Above what no plan can pass", storage2011_beyond.table(measured))],
     )
-    write_report(
-        out / "report.html",
+    return write_sections(
+        out,
+        [of_paper, beyond],
         title="Storage Planning and Replication Assignment, reproduced",
         lead="Sourlas, Flegkas, Paschos, Katsaros and Tassiulas (2011): which brokers become storages, and which "
         "topics each of them keeps.",
         command=command,
-        sections=[of_paper, beyond],
+        tables=tables(measured),
+        figures=drawn,
     )
-    return {
-        "claims": [claim.as_dict() for section in (of_paper, beyond) for claim in section.claims],
-        "tables": {name: records(table) for name, table in written.items()},
-        "figures": {name: str(file) for name, file in drawn.items()},
-        "report": str(out / "report.html"),
-    }
 
 
 LEAD_BEYOND = (

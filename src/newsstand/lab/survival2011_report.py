@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from newsstand.lab import survival2011_beyond
-from newsstand.lab.report import Listed, Section, Shown, records, write_report
+from newsstand.lab.report import Listed, Section, Shown, write_sections
 from newsstand.lab.survival2011 import Experiment
 from newsstand.lab.survival2011_claims import claims
 from newsstand.lab.survival2011_figures import draw
@@ -36,10 +36,6 @@ def write(rows: Sequence[Row], experiment: Experiment, command: str, out: Path) 
     """Write tables, figures and the report; the result for programs."""
     measured = Measured(rows, experiment)
     drawn = draw(measured, out / "figures")
-    written = tables(measured)
-    (out / "tables").mkdir(parents=True, exist_ok=True)
-    for name, table in written.items():
-        table.to_csv(out / "tables" / f"{name}.csv", index=False)
     shown = {name: Shown(*CAPTIONS[name], file) for name, file in drawn.items()}
     of_paper = Section(
         "Section 7",
@@ -60,20 +56,16 @@ def write(rows: Sequence[Row], experiment: Experiment, command: str, out: Path) 
         [shown[name] for name in BEYOND],
         [Listed("Where models are farthest off", survival2011_beyond.worst_table(measured))],
     )
-    write_report(
-        out / "report.html",
+    return write_sections(
+        out,
+        [of_paper, beyond],
         title="Modeling the Dynamics of Caching in Content-Based Publish/Subscribe, reproduced",
         lead="Sourlas, Paschos, Mannersalo, Flegkas and Tassiulas (2011): how long messages survive in the caches "
         "of brokers.",
         command=command,
-        sections=[of_paper, beyond],
+        tables=tables(measured),
+        figures=drawn,
     )
-    return {
-        "claims": [claim.as_dict() for section in (of_paper, beyond) for claim in section.claims],
-        "tables": {name: records(table) for name, table in written.items()},
-        "figures": {name: str(file) for name, file in drawn.items()},
-        "report": str(out / "report.html"),
-    }
 
 
 def lead(experiment: Experiment) -> str:

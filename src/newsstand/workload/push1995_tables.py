@@ -7,23 +7,20 @@ looked for only if there is one, and told by its file and its place in it.
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from newsstand.errors import BadTrace
-from newsstand.workload.trace import ROW, data_files, table_path
+from newsstand.workload.offenders import Naming, counted
+from newsstand.workload.trace import INTEGERS, NUMBERS, ROW, data_files, row_at, table_path
 
-_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_NUMBERS = (*_INTEGERS, T.FloatType, T.DoubleType, T.DecimalType)
 _SHOWN_COLUMNS = 12
 _NO_NUMBER = -1
 
@@ -64,13 +61,13 @@ def _from_parquet(spark: SparkSession, files: Sequence[Path], kind: TableKind) -
         _require_columns(found, kind, file)
     table = spark.read.parquet(*(str(file.absolute()) for file in files))
     for column, wanted in (*kind.columns.items(), *kind.optional.items()):
-        fits = {T.DoubleType: _NUMBERS, T.StringType: (T.StringType,)}.get(type(wanted), _INTEGERS)
+        fits = {T.DoubleType: NUMBERS, T.StringType: (T.StringType,)}.get(type(wanted), INTEGERS)
         if column in table.columns and not isinstance(table.schema[column].dataType, fits):
             got = table.schema[column].dataType.simpleString()
             raise BadTrace(f"{files[0]}: column '{column}' is {got}, not {wanted.simpleString()}")
     cells = [F.col(column).try_cast(wanted).alias(column) for column, wanted in kind.columns.items()]
     optional = [_optional(table, column, wanted) for column, wanted in kind.optional.items()]
-    return table.select(*cells, *optional, _row(F.col("_metadata.row_index")))
+    return table.select(*cells, *optional, row_at(F.col("_metadata.row_index")))
 
 
 def _from_csv(spark: SparkSession, files: Sequence[Path], kind: TableKind) -> DataFrame:
@@ -88,7 +85,7 @@ def _from_csv(spark: SparkSession, files: Sequence[Path], kind: TableKind) -> Da
         ignoreTrailingWhiteSpace=True,
     )
     # Within a block of a file this id grows with the rows.
-    raw = raw.select("*", _row(F.monotonically_increasing_id()))
+    raw = raw.select("*", row_at(F.monotonically_increasing_id()))
     cells = [_cell(column, wanted).alias(column) for column, wanted in kind.columns.items()]
     optional = [_optional(raw, column, wanted) for column, wanted in kind.optional.items()]
     return raw.select(*cells, *optional, ROW)
@@ -107,14 +104,6 @@ def _optional(table: DataFrame, column: str, wanted: T.DataType) -> Column:
     # What is there but cannot be read must not pass for something that is not there.
     unreadable = F.when(F.col(column).isNotNull(), F.lit(_NO_NUMBER))
     return F.coalesce(_cell(column, wanted), unreadable).cast(wanted).alias(column)
-
-
-def _row(place: Column) -> Column:
-    return F.struct(
-        F.col("_metadata.file_path").alias("file"),
-        F.col("_metadata.file_block_start").alias("block"),
-        place.alias("place"),
-    ).alias(ROW)
 
 
 def _header(file: Path) -> list[str]:
@@ -137,17 +126,18 @@ def check_table(
     table: DataFrame, kind: TableKind, rules: Rules, key: Sequence[str] = (), may_be_empty: bool = False
 ) -> int:
     """Raise BadTrace, naming the file and the row, if a row breaks a rule or a key occurs twice; all rows."""
+    naming = Naming((kind.name,), kind.name)
     rules = {**_general_rules(kind), **rules}
     broken = [F.count_if(condition).alias(f"rule {place}") for place, condition in enumerate(rules.values())]
     distinct = F.count_distinct(*key) if key else F.count(F.lit(1))
-    counts = _counted(table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *broken))
+    counts = counted(table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *broken))
     if not counts["rows"] and not may_be_empty:
         raise BadTrace(f"table '{kind.name}' is empty")
     for place, (text, condition) in enumerate(rules.items()):
         if counts[f"rule {place}"]:
-            _refuse(table.where(condition), kind, text, counts[f"rule {place}"])
+            naming.refuse(table.where(condition), kind.columns, text, counts[f"rule {place}"])
     if counts["distinct"] < counts["rows"]:
-        _refuse_repeated(table, kind, key)
+        naming.refuse_repeated(table, key)
     return int(counts["rows"])
 
 
@@ -162,54 +152,3 @@ def _general_rules(kind: TableKind) -> Rules:
     for column in kind.optional:
         rules[f"{column} is not a whole number from 0 on"] = F.col(column) < 0
     return rules
-
-
-def _counted(summary: DataFrame) -> Row:
-    try:
-        counts = summary.first()
-    except Exception as error:
-        unreadable = re.search(r"\[FAILED_READ_FILE.*? reading file (\S+)\.\s+(.*)", str(error))
-        if unreadable is None:
-            raise
-        reason = unreadable[2].partition("SQLSTATE")[0].strip() or "the file is corrupt"
-        raise BadTrace(f"{_path(unreadable[1])}: not readable ({reason})") from error
-    assert counts is not None
-    return counts
-
-
-def _refuse(offenders: DataFrame, kind: TableKind, text: str, count: int) -> None:
-    first = offenders.orderBy(ROW).first()
-    assert first is not None
-    values = ", ".join(f"{column} {first[column]}" for column in kind.columns if first[column] is not None)
-    more = f" ({count} such rows)" if count > 1 else ""
-    raise BadTrace(f"{_place(first, kind.name)}: {text} ({values}){more}")
-
-
-def _refuse_repeated(table: DataFrame, kind: TableKind, key: Sequence[str]) -> None:
-    repeated = table.groupBy(*key).agg(F.count(F.lit(1)).alias("times")).where("times > 1")
-    first = repeated.orderBy(*key).first()
-    assert first is not None
-    again = table
-    for column in key:
-        again = again.where(F.col(column) == F.lit(first[column]))
-    places = [_place(row, kind.name) for row in again.orderBy(ROW).limit(2).collect()]
-    what = ", ".join(f"{column} {first[column]}" for column in key)
-    raise BadTrace(f"{places[1]}: {what} occurs twice (first at {places[0]})")
-
-
-def _place(row: Row, table: str) -> str:
-    """The file, and the row in it where that can be told: data rows count from 1."""
-    file, block, place = row[ROW]
-    if not file:
-        return table
-    path = _path(file)
-    alone = path.parent.name != table
-    name = path.name if alone else f"{table}/{path.name}"
-    if name.endswith(".parquet"):
-        return f"{name}: row {place + 1}"
-    # Spark numbers the rows of a CSV file from 0 on only where it reads the file alone and from its start.
-    return f"{name}: row {(place & (2**33 - 1)) + 1}" if alone and block == 0 else name
-
-
-def _path(address: str) -> Path:
-    return Path(unquote(urlparse(address).path))

@@ -24,8 +24,9 @@ COLUMNS: dict[str, dict[str, T.DataType]] = {
 ROW = "row"
 """An extra column that orders the rows of a table as they were written: (file, block, place in the block)."""
 
-_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_NUMBERS = (*_INTEGERS, T.FloatType, T.DoubleType, T.DecimalType)
+INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+NUMBERS = (*INTEGERS, T.FloatType, T.DoubleType, T.DecimalType)
+"""What a column of whole numbers and one of any may be in Parquet."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,12 @@ def _typed(table: DataFrame, name: str, path: Path) -> DataFrame:
     _require_columns(table.columns, name, path)
     for column, wanted in COLUMNS[name].items():
         found = table.schema[column].dataType
-        fits = _NUMBERS if isinstance(wanted, T.DoubleType) else _INTEGERS
+        fits = NUMBERS if isinstance(wanted, T.DoubleType) else INTEGERS
         if not isinstance(found, fits):
             raise BadTrace(f"{path}: column '{column}' is {found.simpleString()}, not {wanted.simpleString()}")
     # A number too large for its column turns null here and is reported as one by `check`.
     typed = [F.col(column).try_cast(kind).alias(column) for column, kind in COLUMNS[name].items()]
-    return table.select(*typed, _row(F.col("_metadata.row_index")).alias(ROW))
+    return table.select(*typed, row_at(F.col("_metadata.row_index")))
 
 
 def _from_csv(spark: SparkSession, files: list[Path], name: str, path: Path) -> DataFrame:
@@ -130,7 +131,7 @@ def _from_csv(spark: SparkSession, files: list[Path], name: str, path: Path) -> 
     text = T.StructType([T.StructField(column, T.StringType()) for column in header])
     raw = spark.read.schema(text).csv([str(file.absolute()) for file in files], header=True)
     # Within a block of a file, and so within one file, this id grows with the rows.
-    rows = raw.select(*COLUMNS[name], _row(F.monotonically_increasing_id()).alias(ROW))
+    rows = raw.select(*COLUMNS[name], row_at(F.monotonically_increasing_id()))
     cells = [_cell(column, kind) for column, kind in COLUMNS[name].items()]
     return rows.select(*cells, ROW)
 
@@ -144,12 +145,13 @@ def _cell(column: str, kind: T.DataType) -> Column:
     return F.when(whole, value).alias(column)
 
 
-def _row(place: Column) -> Column:
+def row_at(place: Column) -> Column:
+    """The column `row` of a table that is read from files."""
     return F.struct(
         F.col("_metadata.file_path").alias("file"),
         F.col("_metadata.file_block_start").alias("block"),
         place.alias("place"),
-    )
+    ).alias(ROW)
 
 
 def _header(file: Path) -> list[str]:
