@@ -107,7 +107,7 @@ class PagePushing:
         try:
             kept = await self._push(push)
         except PushFailed as error:
-            _log.warning("push-cache '%s' counts as gone: %s", name, error)
+            _log.warning("push-cache '%s' counts as gone: %s", name, " ".join(str(error).split()))
             self._origin.gone(name)
         else:
             _log.info("push-cache '%s' has taken %d of %d pages", name, kept, len(push.pages))
