@@ -1,4 +1,4 @@
-"""How a broker holds its connections to the data cluster."""
+"""How a broker holds its connections to the data cluster and to other brokers."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def test_connections_to_the_cluster_are_given_up_before_it_closes_them(
     store = SqliteStore(tmp_path / "broker.sqlite", tell=False)
     Parts(settings, store, "http://127.0.0.1:2")
     store.close()
-    (one,) = limits
-    assert one.keepalive_expiry is not None
-    assert one.keepalive_expiry < uvicorn.Config("").timeout_keep_alive
+    assert len(limits) == 2, "to the cluster, and to other brokers"
+    for one in limits:
+        assert one.keepalive_expiry is not None
+        assert one.keepalive_expiry < uvicorn.Config("").timeout_keep_alive

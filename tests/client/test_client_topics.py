@@ -78,6 +78,9 @@ async def mistake(pair: World) -> None:
             await topics.subscribe("severity >")
         with pytest.raises(Refused, match="'' cannot be a topic"):
             await topics.publish("")
+        with pytest.raises(Misused, match="a broker takes at most 65,536 at once"):
+            await topics.publish("storms", {}, "x" * 65_536)
+        assert topics.interruptions == 0
         nothing = topics.past("topic in ('nothing', 'storms') and severity = 77")
         assert [one async for one in nothing] == []
         assert (nothing.cached, nothing.whole) == ({"nothing"}, True), (

@@ -16,7 +16,7 @@ from newsstand.broker.pages import Pages
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import Tickets
-from newsstand.broker.upstream import Upstream
+from newsstand.broker.upstream import LIMITS, Upstream
 from newsstand.signing import key
 
 
@@ -32,7 +32,7 @@ class PageParts:
         verify: ssl.SSLContext | bool,
         metrics: Metrics,
     ) -> None:
-        self.http = httpx.AsyncClient(verify=verify, trust_env=False)
+        self.http = httpx.AsyncClient(verify=verify, trust_env=False, limits=LIMITS)
         """For other brokers."""
         self.shelf = Shelf(
             settings.pages_policy,

@@ -29,7 +29,7 @@ from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topics import Topics
-from newsstand.broker.upstream import TokenRefused, Upstream
+from newsstand.broker.upstream import LIMITS, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError
@@ -116,8 +116,7 @@ class Parts:
             base_url=settings.cluster,
             headers={"Authorization": f"Bearer {_token(settings)}"},
             verify=verify,
-            # The cluster closes what was idle for 5 s: to be the first is to be spared a failed read.
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=3.0),
+            limits=LIMITS,
         )
         self.webhook = Webhook()
         self.metrics = Metrics()

@@ -20,6 +20,10 @@ from newsstand.model import Channel, Parameter, Scalar
 from newsstand.serving.near import REDIRECT
 
 
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=3.0)
+"""Of connections to a server. It closes what was idle for 5 s: to be the first is to be spared a failed read."""
+
+
 class Away(NewsstandError):
     """The data cluster does not answer, or not sensibly."""
 

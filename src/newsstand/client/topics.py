@@ -38,6 +38,8 @@ from newsstand.model import Scalar
 logger = logging.getLogger("newsstand.client")
 WAITING = 1000
 """Messages that wait for the caller; while they do, no more are read, unless the caller waits for an answer."""
+MOST_SAID = 64 * 1024
+"""Bytes of one message to a broker, as JSON; it ends the connection if there are more."""
 REMEMBERED = 4096
 """Ids of messages that are known, so that none comes twice."""
 
@@ -185,6 +187,9 @@ class Topics:
 
     async def _say(self, number: int, said: object) -> _Told:
         """Send a message, and wait for its answer."""
+        frame = msgspec.json.encode(said)
+        if len(frame) > MOST_SAID:
+            raise Misused(f"{len(frame):,} bytes as JSON: a broker takes at most {MOST_SAID:,} at once")
         await self._connected()
         assert self._socket is not None
         answer: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
@@ -192,7 +197,7 @@ class Topics:
         self._make_room()
         try:
             async with asyncio.timeout(self._pace.deadline_s):
-                await self._socket.send_frame(msgspec.json.encode(said), aiohttp.WSMsgType.TEXT)
+                await self._socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
                 return await answer
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Unreachable(f"the broker has not answered ({type(error).__name__})") from error
