@@ -236,6 +236,19 @@ those `{line, reason}`. Refused records are told on standard error, too, and mak
 The address and the token are looked for: `--url`, else `address` in the data folder, else what the app says;
 `--token-file`, else `NEWSSTAND_TOKEN`, else `admin.token` in the data folder.
 """,
+    "newsstand page put": """\
+`--json` prints `{name, id, size, type, modified_ms, changed}`, as [the HTTP API](http-api.md#put-namedname)
+answers. See [push pages towards their readers](../how-to/push-pages.md).
+
+The type is that of the file's name, or of the page's name for standard input; `application/octet-stream` if that
+tells nothing. The address and the token are looked for as for `newsstand publish`.
+""",
+    "newsstand page drop": """\
+`--json` prints `{dropped}`: the name.
+""",
+    "newsstand page list": """\
+`--json` prints a list with one object a page: `{name, id, size, type, modified_ms}`.
+""",
     "newsstand channel list": """\
 `--json` prints a list with one object a channel: its name and its table in `newsstand.toml`.
 """,

@@ -18,6 +18,7 @@ from newsstand.cli import (
     compare,
     coordinator,
     demo,
+    page,
     plan,
     publish,
     push_cache,
@@ -55,6 +56,7 @@ app.command("coordinator")(coordinator.coordinator)
 app.command("check")(cluster.check)
 app.command("token")(cluster.token)
 app.command("publish")(publish.publish)
+app.add_typer(page.app, name="page")
 app.add_typer(channel.app, name="channel")
 
 

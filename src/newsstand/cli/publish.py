@@ -178,17 +178,22 @@ def trusted(file: str | None) -> ssl.SSLContext | bool:
 
 def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Client:
     """A client of an app's cluster: where it listens now, or where it is configured to."""
-    import httpx
-
-    from newsstand.cluster.tokens import find_token
-
     told = app.data / "address"  # written by a cluster that runs on this machine
     address = url or (
         told.read_text().strip()
         if told.is_file()
         else f"{'http' if app.tls is None else 'https'}://{app.cluster.host}:{app.cluster.port}"
     )
-    token = find_token(app.data, token_file, os.environ.get("NEWSSTAND_TOKEN"))
+    return client_of(address, app.data, token_file)
+
+
+def client_of(address: str, data: Path | None, token_file: Path | None) -> httpx.Client:
+    """A client of the cluster at an address; its token is perhaps in a data folder of this machine."""
+    import httpx
+
+    from newsstand.cluster.tokens import find_token
+
+    token = find_token(data, token_file, os.environ.get("NEWSSTAND_TOKEN"))
     if not token.isascii() or not token.isprintable():
         raise BadOption("the token has characters that no token has")
     try:
