@@ -23,7 +23,9 @@ Values = tuple[Scalar, ...]
 """The values of a channel's parameters, in the order in which it declares them."""
 
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
-_PAGE_NAME = re.compile(r"[A-Za-z0-9._~/-]{1,200}")
+LONGEST_PAGE_NAME = 200
+_PAGE_ID = re.compile(r"[0-9a-f]{32}")
+_PAGE_NAME = re.compile(rf"[A-Za-z0-9._~/-]{{1,{LONGEST_PAGE_NAME}}}")
 
 SCALARS = ("string", "integer", "double", "boolean", "timestamp")
 """The types of a field, which may also be `array<…>` of one; a parameter may have any but `timestamp`."""
@@ -35,11 +37,17 @@ def is_topic(name: object) -> bool:
 
 
 def is_page_name(name: str) -> bool:
-    """Whether the origin can have a page of this name: 1 to 200 of letters, digits and ._~- in segments.
+    """Whether a page can have this name: up to LONGEST_PAGE_NAME letters, digits and ._~- in segments.
 
     Segments are separated by slashes; none is empty, `.` or `..`, so that a name stays what it is in an address.
     """
     return _PAGE_NAME.fullmatch(name) is not None and not {"", ".", ".."} & set(name.split("/"))
+
+
+def is_page_path(path: str) -> bool:
+    """Whether this is the path of a page: `pages/ID`, which never changes, or `named/NAME`, which may."""
+    kind, _, name = path.partition("/")
+    return _PAGE_ID.fullmatch(name) is not None if kind == "pages" else kind == "named" and is_page_name(name)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from newsstand.broker.announcing import Announcer
 from newsstand.broker.copies import Copies, Kept, PushedPage, read_pushed
-from newsstand.broker.page_content import Content, TooLarge, is_path
+from newsstand.broker.page_content import Content, TooLarge
 from newsstand.broker.page_metrics import PageMetrics
 from newsstand.broker.pages import Asker, Pages, SentTo, Served
 from newsstand.broker.redirects import MOST_AT_A_PLACE, Peer, Redirected, RedirectMemory, Told
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import LIFETIME_S, Tickets
-from newsstand.broker.upstream import Away
+from newsstand.broker.upstream import Announced, Away
 from newsstand.errors import BadInput, NotFound
+from newsstand.model import is_page_path
 from newsstand.planning.places import Place
 
 HERE, THERE = Place(52.5, 13.4), Place(35.7, 139.7)
@@ -238,6 +240,48 @@ def test_a_push_that_is_none(body: bytes, line: str) -> None:
     assert line in str(error.value)
 
 
+class Listening:
+    """An origin that hears announcements."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.heard: list[Mapping[str, object]] = []
+        self.failing: list[Exception] = []
+        self.withdrawn = 0
+
+    async def announce(self, announcement: Mapping[str, object]) -> Announced:
+        self.heard.append(announcement)
+        if self.failing:
+            raise self.failing.pop()
+        return Announced(self.enabled, 300.0)
+
+    async def withdraw(self) -> None:
+        self.withdrawn += 1
+
+
+def test_what_is_here_is_announced_again_after_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        world, origin = World(), Listening()
+        origin.failing = [ValueError("a defect"), Away("nobody answers")]
+        monkeypatch.setattr("newsstand.broker.announcing.AGAIN_S", 0.001)
+        announcer = Announcer(origin, world.copies, {"node": "berlin"})  # type: ignore[arg-type]
+        await announcer.withdraw()
+        assert origin.withdrawn == 0, "it was never announced"
+        running = asyncio.create_task(announcer.run())
+        while len(origin.heard) < 3:
+            await asyncio.sleep(0.001)
+        world.origin.put(FRONT, b"monday")
+        await world.push(FRONT)
+        while len(origin.heard) < 4:
+            await asyncio.sleep(0.001)
+        assert origin.heard[-2:] == [{"node": "berlin", "pages": []}, {"node": "berlin", "pages": [FRONT]}]
+        running.cancel()
+        await announcer.withdraw()
+        assert origin.withdrawn == 1
+
+    asyncio.run(story())
+
+
 # The shelf, others, the origin
 
 
@@ -332,6 +376,20 @@ def test_a_redirect_in_vain_costs_one_trip_and_no_error(dead: bool, path: str) -
     asyncio.run(story())
 
 
+def test_a_redirect_to_itself_is_in_vain_at_once() -> None:
+    """The origin may believe for a while that a page is here which has just left."""
+
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"from the origin")
+        world.origin.redirects[FRONT] = Told("west", "http://west.example:8790", [FRONT])
+        for goes in (True, False):
+            assert await world.get(FRONT, Asker(HERE, goes)) == (b"from the origin", "miss", "origin")
+        assert world.peer_calls == []
+
+    asyncio.run(story())
+
+
 def test_askers_in_different_ways_do_not_share_their_mishaps() -> None:
     """One goes to a dead broker, one to the origin, one is sent: all at once, for the same page."""
 
@@ -415,4 +473,4 @@ def test_what_is_no_ticket(ticket: str) -> None:
     ],
 )
 def test_paths(path: str, good: bool) -> None:
-    assert is_path(path) == good
+    assert is_page_path(path) == good

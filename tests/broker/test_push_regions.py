@@ -39,9 +39,9 @@ TABLE = ", ".join(f'["{one}", "{other}"]' for one, other in LINKS)
 PUSH = f"""
 [push]
 enabled = true
-threshold = 20
+threshold = 7
 pages = 10
-period = "1s"
+period = "2s"
 caching = "nearest"
 lookup = "nearest"
 node = "{ORIGIN}"
@@ -135,9 +135,11 @@ class World:
         """Readers go on until the pages have come to all brokers that keep copies."""
 
         def everywhere() -> bool:
-            for _ in range(5):
-                self.round()
-            return all(self.metric(name, "push_cache_pages") >= len(PAGES) for name in KEEPING)
+            without = [name for name in KEEPING if self.metric(name, "push_cache_pages") < len(PAGES)]
+            for broker in without * 5:
+                for name in PAGES:
+                    self.read(broker, name)
+            return not without
 
         until(everywhere, "the pages are near those who read them", patience=60)
 

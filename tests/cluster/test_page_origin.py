@@ -456,7 +456,7 @@ def test_malformed_headers_are_refused(call: Caller, cluster: StandIn, headers: 
         ({"url": "nonsense"}, "url: must be a URL"),
         ({"url": "http://a/?b=c"}, "url: must not have a query"),
         ({"push": "ftp://a/"}, "push: must be a URL"),
-        ({"pages": ["named/../a"]}, "name: must be"),
+        ({"pages": ["named/../a"]}, "pages: 'named/../a' is neither"),
         ({"pages": ["pages/xyz"]}, "pages: 'pages/xyz' is neither"),
         ({"pages": "named/a"}, "body:"),
         ({"more": 1}, "body:"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from newsstand.broker.copies import Copies
 from newsstand.broker.upstream import Upstream
@@ -18,7 +19,10 @@ IDLE_S = 30.0
 
 
 class Announcer:
-    """Announces the copies of one broker. What it has is told as a whole, so that either side may start anew."""
+    """Announces the copies of one broker, from time to time and after each push.
+
+    What it has is told as a whole, so that either side may start anew.
+    """
 
     def __init__(self, upstream: Upstream, copies: Copies, where: Mapping[str, object]) -> None:
         """`where` has the addresses and the place that the origin is told."""
@@ -44,7 +48,10 @@ class Announcer:
             except Exception:
                 pause = AGAIN_S
                 logger.exception("the origin was not told what is kept here")
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._copies.changed.wait()
+            self._copies.changed.clear()
 
     async def withdraw(self) -> None:
         """Say that this broker goes, so that nobody is sent here in vain."""

@@ -11,8 +11,9 @@ from starlette.responses import StreamingResponse
 
 from newsstand.broker.copies import read_pushed
 from newsstand.broker.desk import Desk
-from newsstand.broker.page_content import MODIFIED, Content, TooLarge, is_fixed, is_path
+from newsstand.broker.page_content import MODIFIED, Content, TooLarge, is_fixed
 from newsstand.broker.pages import Asker, SentTo, Served
+from newsstand.model import is_page_path
 from newsstand.planning.places import Place
 from newsstand.serving.near import INVALID_AT, REDIRECT, REDIRECTS, near_of
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
@@ -89,7 +90,7 @@ def copy_routes(desk: Desk) -> APIRouter:
 
 
 async def _page(desk: Desk, request: Request, path: str) -> Response:
-    if not is_path(path):  # nothing else gets into an address of the cluster's
+    if not is_page_path(path):  # nothing else gets into an address of the cluster's
         raise Refused(404, f"there is no page '{path.partition('/')[2]}'")
     begun = time.monotonic()
     try:

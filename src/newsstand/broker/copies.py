@@ -14,8 +14,9 @@ from typing import Annotated
 
 import msgspec
 
-from newsstand.broker.page_content import Content, is_fixed, is_path
+from newsstand.broker.page_content import Content, is_fixed
 from newsstand.errors import BadInput, NewsstandError, NotFound
+from newsstand.model import is_page_path
 from newsstand.planning.push_cache import CacheCounts, PushCache, Verdict
 from newsstand.planning.push_offers import Offer
 from newsstand.planning.push_room import Room
@@ -61,7 +62,7 @@ def read_pushed(body: bytes) -> Pushed:
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"body: {error}") from error
     for number, page in enumerate(pushed.pages):
-        if not is_path(page.path):
+        if not is_page_path(page.path):
             raise BadInput(f"body: pages.{number}.path: {page.path[:80]!r} is not the path of a page")
     return pushed
 
@@ -76,6 +77,8 @@ class Copies:
         self._contents: dict[str, Content] = {}
         self._checks: dict[str, asyncio.Task[Content | None]] = {}
         self._pushing = asyncio.Lock()
+        self.changed = asyncio.Event()
+        """Set when a push has changed what is here."""
 
     @property
     def counts(self) -> CacheCounts:
@@ -107,6 +110,8 @@ class Copies:
             turn = asyncio.Semaphore(AT_ONCE)
             await asyncio.gather(*(self._bring(path, turn) for path in taken.kept))
             kept = [path for path in taken.kept if path in self._contents]
+            if before != self._contents.keys():
+                self.changed.set()
             return Kept(kept, sorted(before - self._contents.keys()))
 
     async def get(self, path: str) -> Content | None:

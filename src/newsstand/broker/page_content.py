@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
 from newsstand.errors import NewsstandError
-from newsstand.model import is_page_name
 
-_PAGE = re.compile(r"pages/[0-9a-f]{32}")
 MODIFIED = "Newsstand-Modified"
 
 
@@ -27,12 +24,6 @@ class Content:
 
 class TooLarge(NewsstandError):
     """A page that is larger than what goes through memory."""
-
-
-def is_path(path: str) -> bool:
-    """Whether this is the path of a page: `pages/ID`, which never changes, or `named/NAME`, which may."""
-    name = path.removeprefix("named/")
-    return _PAGE.fullmatch(path) is not None or (name != path and is_page_name(name))
 
 
 def is_fixed(path: str) -> bool:

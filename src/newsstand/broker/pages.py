@@ -105,6 +105,9 @@ class Pages:
             except Redirected as redirected:
                 self.memory.learn(asker.place, redirected.told)
                 peer = Peer(redirected.told.server, redirected.told.url)
+        if peer.server == self.name:  # the page was here until just now
+            self._was_in_vain(path, asker.place, peer.server)
+            return await self._from_origin(path, asker, peer.server)
         if asker.goes:
             self.metrics.sent()
             return SentTo(peer, self.location(peer, path))

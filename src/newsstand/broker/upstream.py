@@ -19,7 +19,6 @@ from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
 from newsstand.model import Channel, Parameter, Scalar
 from newsstand.serving.near import REDIRECT
 
-
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=3.0)
 """Of connections to a server. It closes what was idle for 5 s: to be the first is to be spared a failed read."""
 

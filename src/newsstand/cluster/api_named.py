@@ -11,8 +11,9 @@ from fastapi import APIRouter, Query, Request, Response
 from newsstand.cluster.api_desk import ANY, Desk
 from newsstand.cluster.api_push import REDIRECT, Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import NamedPagesShape, PutPageShape
-from newsstand.cluster.named_pages import MOST_CHARACTERS, NamedPage, Put
+from newsstand.cluster.named_pages import NamedPage, Put
 from newsstand.cluster.page_origin import Redirected
+from newsstand.model import LONGEST_PAGE_NAME
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 from newsstand.serving.refusals import BODY, TOKEN, answer, problems
 
@@ -28,7 +29,7 @@ def named_routes(desk: Desk) -> APIRouter:
     @router.get("/named", responses={200: {"model": NamedPagesShape}, **problems(*TOKEN, 422)})
     async def list_named(
         request: Request,
-        after: Annotated[str, Query(max_length=MOST_CHARACTERS)] = "",
+        after: Annotated[str, Query(max_length=LONGEST_PAGE_NAME)] = "",
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1000,
     ) -> Response:
         """Named pages in the order of their names, from the one after `after` on."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import logging
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +19,8 @@ import msgspec
 
 from newsstand.cluster.pages import carried, store_file, sync_folder
 from newsstand.errors import BadApp, NotFound
+from newsstand.model import LONGEST_PAGE_NAME, is_page_name
 
-MOST_CHARACTERS = 200
-SEGMENT = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+"
-NAME = rf"{SEGMENT}(?:/{SEGMENT})*"
-"""What a name looks like, but for its length."""
-
-_NAME = re.compile(NAME)
 _LONGEST_HEADER = 4096
 
 logger = logging.getLogger(__name__)
@@ -120,9 +114,9 @@ class NamedPages:
 
 def require_name(name: str) -> None:
     """Raise BadApp if this cannot be the name of a page."""
-    if len(name) > MOST_CHARACTERS or _NAME.fullmatch(name) is None:
+    if not is_page_name(name):
         raise BadApp(
-            f"name: must be 1 to {MOST_CHARACTERS} of A-Z, a-z, 0-9, '.', '_', '~', '-' and '/', "
+            f"name: must be 1 to {LONGEST_PAGE_NAME} of A-Z, a-z, 0-9, '.', '_', '~', '-' and '/', "
             "and no part between slashes may be empty, '.' or '..'"
         )
 

@@ -5,7 +5,6 @@ A page's path is its key: `pages/ID` for one that a publication carried, `named/
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,14 @@ from pathlib import Path
 
 from newsstand.cluster.app_folder import App
 from newsstand.cluster.metrics import Metrics
-from newsstand.cluster.named_pages import NamedPages, require_name
+from newsstand.cluster.named_pages import NamedPages
 from newsstand.cluster.page_origin import PageOrigin, Redirected
 from newsstand.cluster.page_pushing import PagePushing
 from newsstand.cluster.pages import PageStore
 from newsstand.cluster.push_caches import LEASE_S, PushCache
 from newsstand.errors import BadApp, NotFound
-from newsstand.model import Broker
+from newsstand.model import Broker, is_page_path
 from newsstand.planning.places import Place
-
-_PAGE = re.compile(r"pages/[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,5 @@ class Origin:
 
 def require_path(path: str) -> None:
     """Raise BadApp if this cannot be the path of a page."""
-    if path.startswith("named/"):
-        require_name(path.removeprefix("named/"))
-    elif _PAGE.fullmatch(path) is None:
+    if not is_page_path(path):
         raise BadApp(f"pages: '{path[:50]}' is neither pages/ID nor named/NAME")

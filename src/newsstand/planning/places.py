@@ -80,13 +80,13 @@ def great_circle_miles(one: Place, other: Place) -> float:
     """The distance over the globe, by Kahan's formula; infinite if a place is not known."""
     if one.lat is None or one.lon is None or other.lat is None or other.lon is None:
         return NEVER
-    here, there = _vector(one.lat, one.lon), _vector(other.lat, other.lon)
+    here, there = unit_vector(one.lat, one.lon), unit_vector(other.lat, other.lon)
     apart = math.dist(here, there)
     opposite = math.hypot(*(a + b for a, b in zip(here, there, strict=True)))
     return 2 * EARTH_RADIUS_MILES * math.atan2(apart, opposite)
 
 
-def _vector(lat: float, lon: float) -> tuple[float, float, float]:
+def unit_vector(lat: float, lon: float) -> tuple[float, float, float]:
     """A place as a point of the unit sphere."""
     north, east = math.radians(lat), math.radians(lon)
     return math.cos(north) * math.cos(east), math.cos(north) * math.sin(east), math.sin(north)

@@ -13,13 +13,16 @@ True
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 
 from newsstand.errors import BadOption
-from newsstand.planning.places import METRICS, Network, Place, known_metric
+from newsstand.planning.places import METRICS, NEVER, NOWHERE, Metric, Network, Place, known_metric, unit_vector
 from newsstand.planning.push_nearness import Ints, Nearness
 
 ORIGIN = 0
@@ -78,12 +81,9 @@ class Whereabouts:
             self._subnets.move_to_end(key)
         return number
 
-    def distance(self, strategy: str, subnet: int, server: int) -> float:
-        """How far a server is from a subnet: only good to be compared with that of another server."""
-        place, other = self._places.get(subnet, Place()), self.servers[server]
-        if strategy == "nearest":
-            return known_metric(place, self.servers.values(), self.network)(place, other, self.network)
-        return METRICS[strategy](place, other, self.network)
+    def place(self, subnet: int) -> Place:
+        """Where those of a subnet are; nowhere if it was forgotten."""
+        return self._places.get(subnet, NOWHERE)
 
     def nearness(self, strategy: str, rng: Random) -> Nearness:
         """The nearness of that name."""
@@ -100,14 +100,49 @@ class _ByPlace:
         self._strategy = strategy
 
     def distance(self, subnet: int, server: int) -> float:
-        return self._where.distance(self._strategy, subnet, server)
+        place = self._where.place(subnet)
+        return self._metric(place)(place, self._where.servers[server], self._where.network)
 
     def nearest(self, subnets: Ints, servers: Ints) -> Ints:
-        found = [
-            min((self.distance(subnet, server), server) for server in servers.tolist())[1]
-            for subnet in subnets.tolist()
-        ]
-        return np.array(found, np.int64)
+        places = [self._where.servers[server] for server in servers.tolist()]
+        network = self._where.network
+        # Those at one node are equally far from everything by hops, and there are few nodes.
+        by_node: dict[str | None, int] = {}
+        found = np.full(len(subnets), servers[0])
+        by_miles: list[int] = []
+        for position, subnet in enumerate(subnets.tolist()):
+            place = self._where.place(subnet)
+            if self._metric(place) is METRICS["miles"]:
+                by_miles.append(position)
+                continue
+            if place.node not in by_node:
+                hops = [network.hops(place.node, other.node) for other in places]
+                by_node[place.node] = hops.index(min(hops))
+            found[position] = servers[by_node[place.node]]
+        if by_miles:
+            asking = [self._where.place(int(subnets[position])) for position in by_miles]
+            found[by_miles] = servers[_fewest_miles(asking, places)]
+        return found
+
+    def _metric(self, place: Place) -> Metric:
+        if self._strategy == "nearest":
+            return known_metric(place, self._where.servers.values(), self._where.network)
+        return METRICS[self._strategy]
+
+
+def _fewest_miles(places: Sequence[Place], candidates: Sequence[Place]) -> Ints:
+    """For each place the candidate with the fewest miles to it, the first of equals, or of those not known."""
+    # The shorter chord is the shorter way: no angle is needed to compare.
+    chords = np.linalg.norm(_vectors(places)[:, None] - _vectors(candidates)[None], axis=-1)
+    best: Ints = np.where(np.isnan(chords), NEVER, chords).argmin(axis=1)
+    return best
+
+
+def _vectors(places: Sequence[Place]) -> npt.NDArray[np.float64]:
+    """Each place as a point of the unit sphere, or of nothing if it is not known."""
+    unknown = (math.nan, math.nan, math.nan)
+    points = [unknown if p.lat is None or p.lon is None else unit_vector(p.lat, p.lon) for p in places]
+    return np.array(points, np.float64).reshape(-1, 3)
 
 
 class _ByChance:
