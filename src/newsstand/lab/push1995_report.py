@@ -137,8 +137,6 @@ def _axes(panel: Axes, axis: str, title: str, values: list[float]) -> None:
     panel.minorticks_off()
     panel.set_xlabel(axis)
     panel.set_ylabel(title)
+    panel.axhline(0, color="#444444", lw=0.8, zorder=1)
     if title == ACTIVE:
-        panel.set_ylim(bottom=0)
         panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-    else:
-        panel.axhline(0, color="#444444", lw=0.8, zorder=1)

@@ -29,7 +29,8 @@ SHOWN: dict[str, Callable[[Comparison], float]] = {
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Lines are told apart without colours, too."""
-NO_CHANGE = "#444444"
+WITHOUT = "#444444"
+"""The line at what is without pushing."""
 
 
 def require_drawable_ranges(path: Path, ranged: Sequence[str]) -> None:
@@ -57,11 +58,9 @@ def draw_push_caches(answers: Sequence[Comparison], ranged: Sequence[str], path:
             )
         panel.set_xlabel(AXES[ranged[0]])
         panel.set_ylabel(title)
+        panel.axhline(0 if title == ACTIVE else 100, color=WITHOUT, lw=0.8, zorder=1)
         if title == ACTIVE:
-            panel.set_ylim(bottom=0)
             panel.yaxis.set_major_locator(MaxNLocator(integer=True))
-        else:
-            panel.axhline(100, color=NO_CHANGE, lw=0.8, zorder=1)
     if len(lines) > 1:
         legend(figure, axes, 4)
     save(figure, path, (path.suffix,))
