@@ -108,7 +108,10 @@ def test_an_address_and_a_token_do_without_an_app(press: Press, monkeypatch: pyt
     assert run(["page", "drop", "a", "--token-file", "../gate.token"]) == 0
 
 
-def test_pages_are_listed_by_name_however_many(press: Press, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_are_listed_by_name_however_many(
+    press: Press, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)  # so many would take seconds
     names = [f"p/{number:04}" for number in range(1001)]  # an answer has up to 1000
     for number, name in enumerate(names):
         press.origin.named.put(name, b"x" * (number + 500), "text/plain", 1_794_794_505_524)
