@@ -113,5 +113,6 @@ def test_an_unknown_method_is_answered_with_those_there_are() -> None:
 
 @pytest.mark.parametrize(("method", "slots"), [("exact", 301), ("reduced", 2501)])
 def test_caches_too_large_to_be_solved_are_refused(method: str, slots: int) -> None:
-    with pytest.raises(BadOption, match=f"--slots {slots}: --method {method} solves at most {slots - 1} slots"):
+    told = f"--slots {slots}: --method {method} solves at most {slots - 1} slots; try --method simulate"
+    with pytest.raises(BadOption, match=told):
         solve(centre(brokers=1, slots=slots), method)

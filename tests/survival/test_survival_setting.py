@@ -22,6 +22,9 @@ CENTRE = Setting(3, 10, 1.0, 0.1, 2.0)
         ({"intensity": math.nan}, r"--intensity nan: must be a number above 0"),
         ({"intensity": math.inf}, r"--intensity inf: must be a number above 0"),
         ({"intensity": 1000.0}, r"--intensity 1000: must be at most 700"),
+        ({"intensity": 1e-300}, r"--intensity 1e-300: must be at least 1e-16"),
+        ({"publish_rate": 1e308}, r"--publish-rate 1e\+308: must be at most 1e\+15"),
+        ({"client_rate": 1e-320}, r"--client-rate 9.99989e-321: must be at least 1e-16"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_name_of_its_option(wrong: dict[str, float], message: str) -> None:

@@ -17,6 +17,7 @@ from scipy.linalg import expm
 from newsstand.errors import BadOption
 from newsstand.survival.chain import Chain
 from newsstand.survival.krylov import dot, length_of
+from newsstand.survival.setting import RATES
 
 Floats = npt.NDArray[np.float64]
 
@@ -106,7 +107,7 @@ def fitted_curve(chain: Chain, mean: float) -> Curve:
                 return curve
             before = now
         basis.append(direction / rest)
-    raise BadOption(f"--slots: the distribution was not found by {LARGEST} systems of equations at these rates")
+    raise BadOption(f"{RATES}: at these the distribution was not found by {LARGEST} systems of equations")
 
 
 def _orthogonalize(direction: Floats, basis: list[Floats]) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from newsstand.errors import BadOption
 from newsstand.survival.lifetime import Lifetime
+from newsstand.survival.lumped_chain import INSTEAD
 from newsstand.survival.methods import solve
 from newsstand.survival.setting import Setting
 
@@ -53,7 +54,7 @@ def smallest_slots(setting: Setting, target_mst: float, method: str) -> tuple[in
 def _unbelievable(setting: Setting, slots: int, method: str) -> BadOption:
     return BadOption(
         f"--method {method}: with {slots} slots its mean is outside of what {setting.brokers} brokers can have, "
-        "so it cannot say how many are needed; try exact or simulate"
+        f"so it cannot say how many are needed; {INSTEAD}"
     )
 
 

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from newsstand.errors import BadOption
 from newsstand.survival.chain import Chain, Floats
 from newsstand.survival.curve import Curve, fitted_curve
+from newsstand.survival.setting import RATES
 
 LONGEST = 2.0**60
 """No quantile is looked for beyond so many means."""
@@ -70,9 +71,7 @@ class Lifetime:
         while self._lacking(far, p) < 0.0:
             far *= 2.0
             if far > LONGEST * self.mean_cached:
-                raise BadOption(
-                    f"--slots: the quantile {p} is beyond the precision of the distribution at these rates"
-                )
+                raise BadOption(f"{RATES}: at these the quantile {p} is beyond the precision of the distribution")
         return float(brentq(self._lacking, 0.0, far, args=(p,), xtol=1e-12 * far, rtol=1e-12))
 
     def _lacking(self, x: float, p: float) -> float:

@@ -36,15 +36,20 @@ MOST_PLACES = 60_000_000
 """States times brokers: what is listed."""
 MOST = 6_000_000
 """So many states are solved at all: some 500 bytes each, and minutes."""
+INSTEAD = "try --method simulate"
+"""What answers where no model does."""
 
 
 def refuse_too_many(brokers: int, slots: int, states: int) -> None:
     """Say at once that a chain of so many local states a broker cannot be solved."""
     if brokers > MOST_MEMBERS:
-        raise BadOption(f"--brokers {brokers}: the chain of several takes at most {MOST_MEMBERS}")
+        raise BadOption(f"--brokers {brokers}: the chain of several takes at most {MOST_MEMBERS}; {INSTEAD}")
     size = how_many(brokers, states)
     if size > MOST or states > MOST_LABELS or size * brokers > MOST_PLACES:
-        raise BadOption(f"--brokers {brokers}, --slots {slots}: make {size:,} states, more than can be solved")
+        told = f"{size:,}" if size < 10**15 else "more than 1e15"
+        raise BadOption(
+            f"--brokers {brokers}, --slots {slots}: make {told} states, more than can be solved; {INSTEAD}"
+        )
 
 
 def lumped(system: Exchangeable) -> Chain:
@@ -91,8 +96,8 @@ class LumpedChain:
             return bicgstab(lambda column: self._operator(column, shift), improved, values, precision)
         except ArithmeticError:
             raise BadOption(
-                f"--slots {self.system.slots}: {self.entry.size:,} states found no solution at rates so different "
-                f"(--client-rate {self.system.copy_rate:g}, --publish-rate {self.system.common_rate:g})"
+                f"--client-rate {self.system.copy_rate:g}, --publish-rate {self.system.common_rate:g}: so "
+                f"different that {self.entry.size:,} states found no solution; {INSTEAD}"
             ) from None
 
     @property

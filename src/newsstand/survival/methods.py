@@ -10,7 +10,7 @@ from newsstand.survival.balanced_network import balanced_network
 from newsstand.survival.broker_network import broker_network
 from newsstand.survival.full_chain import full_chain
 from newsstand.survival.lifetime import Lifetime
-from newsstand.survival.lumped_chain import lumped, refuse_too_many
+from newsstand.survival.lumped_chain import INSTEAD, lumped, refuse_too_many
 from newsstand.survival.reduced_chain import reduced_chain
 from newsstand.survival.setting import Setting
 
@@ -52,7 +52,9 @@ def _balanced(setting: Setting) -> Lifetime:
         return _exact(setting)
     _refuse_beyond(MOST_SLOTS_EXACT, setting, "balanced, which answers for several brokers,")
     if setting.brokers > MOST_BROKERS_BALANCED:
-        raise BadOption(f"--brokers {setting.brokers}: the model of several takes at most {MOST_BROKERS_BALANCED}")
+        raise BadOption(
+            f"--brokers {setting.brokers}: the balanced model takes at most {MOST_BROKERS_BALANCED}; {INSTEAD}"
+        )
     chain, _ = balanced_network(setting)
     return Lifetime(chain, setting.loss)
 
@@ -75,7 +77,7 @@ def _told_apart(setting: Setting) -> Setting:
 
 def _refuse_beyond(most: int, setting: Setting, method: str) -> None:
     if setting.slots > most:
-        raise BadOption(f"--slots {setting.slots}: --method {method} solves at most {most} slots")
+        raise BadOption(f"--slots {setting.slots}: --method {method} solves at most {most} slots; {INSTEAD}")
 
 
 METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced, "balanced": _balanced}

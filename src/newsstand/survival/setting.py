@@ -10,6 +10,20 @@ from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy
 
 MOST_INTENSITY = 700.0
 """Beyond it exp(-rho) is not a number that a computer tells from zero."""
+RATES = "--publish-rate, --client-rate, --intensity"
+"""Named where no single one of them is to blame."""
+LEAST_RATE, MOST_RATE = 1e-16, 1e15
+"""Of rates, and of the intensity: only their ratios matter, and beyond these no model tells them apart."""
+
+
+def require_rate(option: str, rate: float) -> None:
+    """Refuse a rate that nothing can be computed with."""
+    if not (math.isfinite(rate) and rate > 0):
+        raise BadOption(f"{option} {rate:g}: must be a number above 0")
+    if rate < LEAST_RATE:
+        raise BadOption(f"{option} {rate:g}: must be at least {LEAST_RATE:g}")
+    if rate > MOST_RATE:
+        raise BadOption(f"{option} {rate:g}: must be at most {MOST_RATE:g}")
 
 
 @dataclass(frozen=True)
@@ -38,8 +52,7 @@ class Setting:
             "--intensity": self.intensity,
         }
         for option, rate in rates.items():
-            if not (math.isfinite(rate) and rate > 0):
-                raise BadOption(f"{option} {rate:g}: must be a number above 0")
+            require_rate(option, rate)
         if self.intensity > MOST_INTENSITY:
             raise BadOption(f"--intensity {self.intensity:g}: must be at most {MOST_INTENSITY:g}")
 
