@@ -6,7 +6,7 @@ import doctest
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 
 import numba
@@ -32,6 +32,7 @@ from newsstand.lab.survival import (
     summed_up,
     watched,
 )
+from newsstand.lab.survival_answers import MOST_EVENTS
 from newsstand.model import OPPORTUNISTIC_POLICIES, OpportunisticPolicy
 from newsstand.overlay.generators import line, random_tree, star
 from newsstand.overlay.topology import Topology
@@ -348,6 +349,21 @@ def test_a_simulation_that_is_halted_ends() -> None:
     assert not seen.survival.any()
 
 
+def test_a_replication_that_was_halted_is_not_summed_up() -> None:
+    with pytest.raises(CancelledError):
+        replicated(SOME, 0, np.ones(1, np.bool_))
+
+
+def test_events_are_foreseen() -> None:
+    slow = simulation(2, 2, 100.0, 0.01, observations=5000)
+    # Some 9,000 are published for each part, and of two messages at two brokers 10,100 a time unit come and go.
+    assert slow.events == pytest.approx(10 * (slow.warm + 500) * 2 * 2 * (100 + 2 * 10_000), rel=0.01)
+    assert replace(slow, replications=5, observations=2500).events == pytest.approx(slow.events / 2)
+    with_classes = replace(slow, classes=(MessageClass(1.0, 100.0, 0.01),))
+    assert with_classes.events == slow.events
+    assert simulation(3, 1000).events < MOST_EVENTS < slow.events
+
+
 def test_replications_are_halted_when_somebody_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, halts = threading.Event(), []
 
@@ -386,7 +402,9 @@ def test_spark_comes_to_identical_results(spark: SparkSession) -> None:
     ("bad", "told"),
     [
         ({"replications": 0}, "--replications 0: must be at least 1"),
-        ({"observations": 9}, "--observations 9: must be two a replication at least"),
+        ({"replications": 10**8}, "--replications: must be at most 100,000"),
+        ({"observations": 9}, "--observations 9: must be two a replication at least, of which there are 10"),
+        ({"observations": 10**300}, "--observations: must be at most 1,000,000,000"),
         ({"seed": -1}, "--seed -1: must not be negative"),
         ({"classes": (POPULAR, POPULAR)}, "the shares of all classes together must be 1"),
     ],

@@ -12,6 +12,10 @@ Number = TypeVar("Number", int, float)
 
 MOST_NUMBERS = 10_000
 MOST_COMBINATIONS = 10_000
+LARGEST = 1_000_000_000_000
+"""Of whole numbers: more is a slip of the finger, whatever is counted."""
+LONGEST_SHOWN = 60
+"""Of what was typed, as told in a mistake."""
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
@@ -43,22 +47,25 @@ def is_list(text: str) -> bool:
 
 
 def _numbers(option: str, text: str, parse: Callable[[str], Number], kind: str) -> tuple[Number, ...]:
+    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
     try:
         parts = [parse(part) for part in text.replace(":", ",").split(",")]
     except ValueError:
-        raise BadOption(f"{option} {text}: not a {kind}, nor a list 5,10,20, nor a range 5:30:5") from None
+        raise BadOption(f"{option} {shown}: not a {kind}, nor a list 5,10,20, nor a range 5:30:5") from None
+    if any(isinstance(part, int) and abs(part) > LARGEST for part in parts):
+        raise BadOption(f"{option} {shown}: must be at most {LARGEST:,}")
     if ":" not in text:
         return tuple(dict.fromkeys(parts))
     if "," in text or len(parts) != 3:
-        raise BadOption(f"{option} {text}: a range is written 5:30:5: the first, the last and the step")
+        raise BadOption(f"{option} {shown}: a range is written 5:30:5: the first, the last and the step")
     first, last, step = parts
     if step <= 0:
-        raise BadOption(f"{option} {text}: the step must be above 0")
+        raise BadOption(f"{option} {shown}: the step must be above 0")
     if last < first:
-        raise BadOption(f"{option} {text}: ends before it begins")
+        raise BadOption(f"{option} {shown}: ends before it begins")
     steps = (last - first) / step
     if steps >= MOST_NUMBERS:
-        raise BadOption(f"{option} {text}: more than {MOST_NUMBERS:,} numbers")
+        raise BadOption(f"{option} {shown}: more than {MOST_NUMBERS:,} numbers")
     # Steps of 0.1 are to end at 0.3, not before 0.30000000000000004.
     return tuple(parse(f"{first + step * place:.12g}") for place in range(math.floor(steps + 1e-9) + 1))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.options import Conf, Json, Master, ReportFolder, made_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.reproduce_bad2018 import bad2018
 from newsstand.cli.reproduce_push1995 import push1995
@@ -25,7 +24,7 @@ app.command("survival2011")(survival2011)
 
 @app.command("chen2003")
 def chen2003(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    out: ReportFolder,
     quick: Annotated[bool, typer.Option("--quick", help="One seed instead of five.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds to average over; default 5.")] = None,
     requests: Annotated[int, typer.Option(help="Requests a trace.")] = 195_000,
@@ -50,11 +49,10 @@ def chen2003(
     for name, value in (("seeds", seeds), ("requests", requests), ("proxies", proxies)):
         if value < 1:
             raise BadOption(f"--{name} {value} is less than 1")
-    make_folder(out)
     experiment = Experiment(tuple(range(1, seeds + 1)), requests, proxies)
     brief = requests < 5_000_000
     session = open_session(master, conf or (), "newsstand reproduce", brief=brief)
-    with session as spark, progress(spark, "running"):
+    with made_folder(out), session as spark, progress(spark, "running"):
         results = run_experiment(spark, experiment, out / "runs", say)
     written = write(results, experiment, out)
     tell(written, as_json, width=32)

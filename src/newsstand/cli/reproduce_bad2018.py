@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.options import Conf, Json, Master, ReportFolder, made_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
@@ -39,7 +39,7 @@ class Part(StrEnum):
 
 
 def bad2018(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    out: ReportFolder,
     part: Annotated[
         Part, typer.Option("--part", help="Section V simulated, section VI on a live platform, or both.")
     ] = Part.simulation,
@@ -102,7 +102,6 @@ def bad2018(
         raise BadOption("--quick excludes --size and --minutes: it is one size and ten minutes")
     if quick and (runs or cache_mb or scale):
         raise BadOption("--quick excludes --runs, --cache-mb and --scale: it sets all three")
-    make_folder(out)
     if part != Part.simulation:
         if quick:
             minutes, size = 10, [100]
@@ -112,7 +111,8 @@ def bad2018(
         ]
         plays = plays_of(sorted({1000 * one for one in size or SIZES}), apart=apart)
         command = play_command_of(size, minutes, factor, subscribers, seed)
-        written = _play(out, minutes, factor, subscribers, seed, plays, spark, command)
+        with made_folder(out):
+            written = _play(out, minutes, factor, subscribers, seed, plays, spark, command)
     if part != Part.prototype:
         experiment = experiment_of(quick, runs, cache_mb, scale, hours)
         written = _simulate(out, experiment, keep, master, conf)
@@ -140,7 +140,7 @@ def _simulate(
     from newsstand.spark import open_session
 
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
-    with session as spark, progress(spark, "running"):
+    with made_folder(out), session as spark, progress(spark, "running"):
         results = run_experiment(spark, experiment, out, say, keep=keep)
     return write(results, experiment, command_of(experiment), out)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.options import Conf, Json, Master, ReportFolder, made_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
 
 
 def push1995(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    out: ReportFolder,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few points, three seeds, traces of one day with 100,000 requests.")
     ] = False,
@@ -42,9 +41,8 @@ def push1995(
     experiment = QUICK if quick else Experiment()
     if seeds is not None:
         experiment = replace(experiment, seeds=tuple(range(1, seeds + 1)))
-    make_folder(out)
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
-    with session as spark, progress(spark, "running"):
+    with made_folder(out), session as spark, progress(spark, "running"):
         measured = run_experiment(spark, experiment, out, say)
     options = " --quick" if quick else f" --seeds {seeds}" if seeds is not None else ""
     tell(write(measured, f"newsstand reproduce push1995{options}", out), as_json, width=26)

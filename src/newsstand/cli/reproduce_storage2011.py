@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.options import Conf, Json, Master, ReportFolder, made_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
@@ -19,7 +18,7 @@ RUNS, QUICK_RUNS, EXACT_RUNS = 20, 3, 2
 
 
 def storage2011(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    out: ReportFolder,
     quick: Annotated[
         bool, typer.Option("--quick", help="Three runs, every other point, no branch and bound.")
     ] = False,
@@ -57,9 +56,8 @@ def storage2011(
     if quick and (runs is not None or exact is not None):
         raise BadOption("--quick excludes --runs and --exact: it sets both")
     experiment = experiment_of(quick, runs, tree, exact, time_limit)
-    make_folder(out)
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
-    with session as spark, progress(spark, "running"):
+    with made_folder(out), session as spark, progress(spark, "running"):
         rows = run_experiment(spark, experiment, out, say)
     tell(write(rows, experiment, command_of(experiment, quick), out), as_json, width=24)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master, make_folder
+from newsstand.cli.options import Conf, Json, Master, ReportFolder, made_folder
 from newsstand.cli.progress import progress, say
 from newsstand.cli.verdicts import tell
 from newsstand.errors import BadOption
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def survival2011(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, figures and report go.")],
+    out: ReportFolder,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few points, up to four brokers, 10,000 messages a simulation.")
     ] = False,
@@ -53,9 +52,8 @@ def survival2011(
     from newsstand.spark import open_session
 
     experiment = experiment_of(quick, observations, most_states)
-    make_folder(out)
     session = open_session(master, conf or (), "newsstand reproduce", brief=True)
-    with session as spark, progress(spark, "running"):
+    with made_folder(out), session as spark, progress(spark, "running"):
         rows = run_experiment(spark, experiment, out, say)
     tell(write(rows, experiment, command_of(quick, observations, most_states), out), as_json, width=24)
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.number_ranges import is_list, numbers, option_of, require_few, whole_numbers
-from newsstand.cli.options import Conf, Json, Master, RangeFigure
-from newsstand.cli.progress import each, progress
-from newsstand.cli.survive_report import answer_of, show
+from newsstand.cli.number_ranges import option_of
+from newsstand.cli.options import Conf, Json, Master, RangeFigure, require_writable
+from newsstand.cli.progress import each, progress, say
+from newsstand.cli.survive_ranges import Combination, Ranges
+from newsstand.cli.survive_report import named, outcome_of, show
 from newsstand.errors import BadOption
-from newsstand.model import OpportunisticPolicy
 
 if TYPE_CHECKING:
-    from newsstand.lab.survival import MessageClass
-    from newsstand.lab.survival_answers import Answer, Question
+    from newsstand.lab.survival_answers import Answer, Outcome, Question
 
-MOST_OBSERVATIONS = 1_000_000_000
-USUAL = {"brokers": "1", "slots": "1", "publish_rate": "1", "client_rate": "0.1", "intensity": "2"}
-"""One slot is where the search for more begins."""
+MOST_NOTES = 5
+"""Of questions without an answer that are told one by one."""
 
 
 def survive(
@@ -113,166 +106,77 @@ def survive(
     }
     in_order = {name: texts[name] for name in context.params if name in texts}  # as they were given
     asked = Ranges.of(in_order, policy, method, target_mst, message_class)
-    drawn = partial(_question, asked, observations=observations, replications=replications, seed=seed)
-    questions = [drawn(one) for one in asked.combinations]
+    _require_sample(context, asked, observations, replications, seed)
+    questions = [_question(asked, one, observations, replications, seed) for one in asked.combinations]
     if figure is not None:
         from newsstand.lab.survival_figure import require_drawable_ranges
 
-        require_drawable_ranges(figure, asked.ranged)
-    answers = _answers(questions, master, conf or [])
+        require_drawable_ranges(figure, asked.ranged, asked.lines)
+        require_writable(figure, "--figure")
+    outcomes = _outcomes(questions, master, conf or [])
+    answers = _answers(outcomes)
+    if as_json:
+        told = [outcome_of(outcome) for outcome in outcomes]
+        print(json.dumps(told if asked.is_list else told[0]))
+    else:
+        show(answers, asked.ranged)
     if figure is not None:
         from newsstand.lab.survival_figure import draw_survival
 
         draw_survival(answers, asked.ranged, figure)
-    told = [answer_of(answer) for answer in answers]
-    if as_json:
-        print(json.dumps(told if asked.is_list else told[0]))
-    else:
-        show(answers, asked.ranged)
+        say(f"figure: {figure}")
 
 
-Combination = tuple[int, int, float, float, float, OpportunisticPolicy, str]
+def _require_sample(
+    context: typer.Context, asked: Ranges, observations: int, replications: int, seed: int
+) -> None:
+    from newsstand.lab.survival import require_sample
+    from newsstand.lab.survival_answers import SIMULATE
 
-
-@dataclass(frozen=True)
-class Ranges:
-    """What was asked for, each option with all its values."""
-
-    brokers: tuple[int, ...]
-    slots: tuple[int, ...]
-    publish_rate: tuple[float, ...]
-    client_rate: tuple[float, ...]
-    intensity: tuple[float, ...]
-    policies: tuple[OpportunisticPolicy, ...]
-    methods: tuple[str, ...]
-    target_mst: float | None
-    classes: tuple[MessageClass, ...]
-    ranged: tuple[str, ...]
-    """The options that were given several numbers, in the order given, named as the fields of a setting."""
-
-    @classmethod
-    def of(
-        cls,
-        texts: Mapping[str, str | None],
-        policies: list[str] | None,
-        methods: list[str] | None,
-        target_mst: float | None,
-        classes: list[str] | None,
-    ) -> Ranges:
-        """Read all options."""
-        _require_one_question(texts["slots"], target_mst)
-        for name in ("client_rate", "intensity"):
-            if classes and texts[name] is not None:
-                raise BadOption(f"{option_of(name)}: every --class has its own")
-        given = {name: USUAL[name] if text is None else text for name, text in texts.items()}
-        found = cls(
-            whole_numbers("--brokers", given["brokers"]),
-            whole_numbers("--slots", given["slots"]),
-            numbers("--publish-rate", given["publish_rate"]),
-            numbers("--client-rate", given["client_rate"]),
-            numbers("--intensity", given["intensity"]),
-            _policies(policies),
-            _methods(methods),
-            target_mst,
-            _classes(classes),
-            tuple(name for name, text in given.items() if is_list(text)),
-        )
-        if found.classes and found.methods != ("simulate",):
-            raise BadOption("--class: messages of several classes are for --method simulate alone")
-        require_few(found._all, found.ranged, "combinations")
-        return found
-
-    @property
-    def is_list(self) -> bool:
-        """Whether more than one answer was asked for."""
-        return bool(self.ranged) or len(self.policies) > 1 or len(self.methods) > 1
-
-    @property
-    def combinations(self) -> list[Combination]:
-        """Of all values of all options."""
-        return list(itertools.product(*self._all))  # type: ignore[arg-type]
-
-    @property
-    def _all(self) -> tuple[tuple[object, ...], ...]:
-        rates = (self.publish_rate, self.client_rate, self.intensity)
-        return (self.brokers, self.slots, *rates, self.policies, self.methods)
-
-
-def _require_one_question(slots: str | None, target_mst: float | None) -> None:
-    if slots is None and target_mst is None:
-        raise BadOption("--slots: how many messages does a cache hold? Or give --target-mst")
-    if target_mst is None:
+    if SIMULATE in asked.methods:
+        require_sample(observations, replications, seed)
         return
-    if slots is not None:
-        raise BadOption("--target-mst: finds the slots, so do not give --slots")
-    if not (math.isfinite(target_mst) and target_mst > 0):
-        raise BadOption(f"--target-mst {target_mst:g}: must be a number above 0")
-
-
-def _policies(names: list[str] | None) -> tuple[OpportunisticPolicy, ...]:
-    try:
-        return tuple(dict.fromkeys(OpportunisticPolicy.parse(name) for name in names or ("sel-sub-prt",)))
-    except ValueError as error:
-        raise BadOption(f"--policy {error}") from None
-
-
-def _methods(names: list[str] | None) -> tuple[str, ...]:
-    from newsstand.lab.survival_answers import method_names
-
-    asked = tuple(dict.fromkeys(part for name in names or ("exact",) for part in name.split(",")))
-    for name in asked:
-        if name not in method_names():
-            raise BadOption(f"--method {name}: there is no such method; there are {', '.join(method_names())}")
-    return asked
-
-
-def _classes(texts: list[str] | None) -> tuple[MessageClass, ...]:
-    from newsstand.lab.survival import MessageClass
-    from newsstand.survival.setting import MOST_INTENSITY
-
-    found = []
-    for text in texts or ():
-        parts = text.split(",")
-        try:
-            share, rate, intensity = (float(part) for part in parts)
-        except ValueError:
-            raise BadOption(f"--class {text}: three numbers are wanted: SHARE,RATE,RHO") from None
-        if not all(0 < one < math.inf for one in (share, rate, intensity)):
-            raise BadOption(f"--class {text}: all three must be above 0")
-        if intensity > MOST_INTENSITY:
-            raise BadOption(f"--class {text}: the intensity must be at most {MOST_INTENSITY:g}")
-        found.append(MessageClass(share, rate, intensity))
-    shares = sum(one.share for one in found)
-    if found and not math.isclose(shares, 1, rel_tol=1e-6):
-        raise BadOption(f"--class: the shares of all classes must add up to 1, not to {shares:g}")
-    return tuple(found)
+    for name in ("observations", "replications", "seed"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            say(f"{option_of(name)}: is not used, as nothing is simulated")
 
 
 def _question(
-    asked: Ranges, combination: Combination, *, observations: int, replications: int, seed: int
+    asked: Ranges, combination: Combination, observations: int, replications: int, seed: int
 ) -> Question:
-    from newsstand.lab.survival_answers import SIMULATE, Question
+    from newsstand.lab.survival_answers import Question
     from newsstand.survival.setting import Setting
 
-    if observations > MOST_OBSERVATIONS:
-        raise BadOption(f"--observations {observations}: must be at most {MOST_OBSERVATIONS:,}")
     brokers, slots, publish_rate, client_rate, intensity, policy, method = combination
     setting = Setting(brokers, slots, publish_rate, client_rate, intensity, policy)
-    question = Question(setting, method, asked.target_mst, observations, replications, seed, asked.classes)
-    if method == SIMULATE:
-        question.simulation()  # refuses what cannot be simulated, before anything else is computed
-    return question
+    return Question(setting, method, asked.target_mst, observations, replications, seed, asked.classes)
 
 
-def _answers(questions: list[Question], master: str | None, conf: list[str]) -> list[Answer]:
-    from newsstand.lab.survival_answers import answered, answered_on_spark
+def _outcomes(questions: list[Question], master: str | None, conf: list[str]) -> list[Outcome]:
+    from newsstand.lab.survival_answers import SIMULATE, tried, tried_on_spark
 
     if master or conf:
         from newsstand.spark import open_session
 
         with open_session(master, conf, "newsstand survive", brief=True) as spark, progress(spark, "computing"):
-            return answered_on_spark(spark, questions)
-    if len(questions) == 1:
+            return tried_on_spark(spark, questions)
+    if len(questions) == 1 and questions[0].method == SIMULATE:
         (question,) = questions
-        return [answered(question, lambda parts: each(parts, question.replications, "simulating"))]
-    return list(each(map(answered, questions), len(questions), "computing"))
+        return [tried(question, lambda parts: each(parts, question.replications, "simulating"))]
+    return list(each(map(tried, questions), len(questions), "computing"))
+
+
+def _answers(outcomes: list[Outcome]) -> list[Answer]:
+    """Those that there are; why others are not is told in a line each. There is at least one, or a mistake."""
+    from newsstand.lab.survival_answers import Answer
+
+    answers = [one for one in outcomes if isinstance(one, Answer)]
+    refused = [one for one in outcomes if not isinstance(one, Answer)]
+    if not answers:
+        raise BadOption(refused[0].reason)
+    for one in refused[:MOST_NOTES]:
+        say(f"no answer for {named(one.question)}: {one.reason}")
+    if len(refused) > MOST_NOTES:
+        say(f"… and none for {len(refused) - MOST_NOTES} others")
+    return answers

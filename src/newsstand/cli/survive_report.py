@@ -10,7 +10,8 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from newsstand.lab.intervals import Interval
-    from newsstand.lab.survival_answers import Answer
+    from newsstand.lab.survival_answers import Answer, Outcome, Question
+    from newsstand.survival.setting import Setting
 
 NAMES = {
     "brokers": "brokers",
@@ -25,13 +26,37 @@ NOTHING = 1e-9
 """Of a mean: intervals below it are rounding, as for one broker, whose cache is always full."""
 
 
-def answer_of(answer: Answer) -> dict[str, object]:
-    """The answer as JSON has it."""
-    setting, question = answer.setting, answer.question
+def outcome_of(outcome: Outcome) -> dict[str, object]:
+    """An answer as JSON has it; of one that there is not, why."""
+    from newsstand.lab.survival_answers import Answer
+
+    if isinstance(outcome, Answer):
+        return answer_of(outcome)
+    question = outcome.question
+    told = _asked(question, question.setting)
+    if question.target_mst is not None:
+        told |= {"slots": None, "target_mst": question.target_mst}
+    return told | dict.fromkeys(("mst", "sd", "p_loss", "quantiles")) | {"refused": outcome.reason}
+
+
+def named(question: Question) -> str:
+    """A question in few words, for a note."""
+    setting = question.setting
+    words = [question.method, str(setting.policy), f"{setting.brokers} brokers"]
+    return ", ".join(words if question.target_mst is not None else [*words, f"{setting.slots} slots"])
+
+
+def _asked(question: Question, setting: Setting) -> dict[str, object]:
     told: dict[str, object] = {name: getattr(setting, name) for name in NAMES}
     if question.classes:
         del told["client_rate"], told["intensity"]
-    told |= {"policy": str(setting.policy), "method": question.method, "model": answer.model}
+    return told | {"policy": str(setting.policy), "method": question.method}
+
+
+def answer_of(answer: Answer) -> dict[str, object]:
+    """The answer as JSON has it."""
+    setting, question = answer.setting, answer.question
+    told = _asked(question, setting) | {"model": answer.model}
     if question.target_mst is not None:
         told["target_mst"] = question.target_mst
     told |= {

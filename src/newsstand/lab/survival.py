@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
+from scipy.stats import poisson
 
 from newsstand.caching.kernels.slots import NOT_HALTED, Rules, Watched, new_network, simulate
 from newsstand.errors import BadOption
@@ -30,6 +31,8 @@ WARM = 10
 MOST_WARM = 50_000_000
 """So many are published before, at most."""
 MOST_BYTES = 8_000_000_000
+MOST_OBSERVATIONS = 1_000_000_000
+MOST_REPLICATIONS = 100_000
 BYTES = 25
 """Of memory for each message and broker."""
 
@@ -42,6 +45,24 @@ class MessageClass:
     """Of all that are published."""
     client_rate: float
     intensity: float
+
+
+def require_sample(observations: int, replications: int, seed: int) -> None:
+    """Refuse what no setting can be simulated with."""
+    if replications < 1:
+        raise BadOption(f"--replications {replications}: must be at least 1")
+    for option, count, most in (
+        ("--replications", replications, MOST_REPLICATIONS),
+        ("--observations", observations, MOST_OBSERVATIONS),
+    ):
+        if count > most:
+            raise BadOption(f"{option}: must be at most {most:,}")
+    if observations < 2 * replications:
+        raise BadOption(
+            f"--observations {observations}: must be two a replication at least, of which there are {replications}"
+        )
+    if seed < 0:
+        raise BadOption(f"--seed {seed}: must not be negative")
 
 
 @dataclass(frozen=True)
@@ -57,12 +78,7 @@ class Simulation:
     """If messages are not all alike; else they are as the setting says."""
 
     def __post_init__(self) -> None:
-        if self.replications < 1:
-            raise BadOption(f"--replications {self.replications}: must be at least 1")
-        if self.observations < 2 * self.replications:
-            raise BadOption(f"--observations {self.observations}: must be two a replication at least")
-        if self.seed < 0:
-            raise BadOption(f"--seed {self.seed}: must not be negative")
+        require_sample(self.observations, self.replications, self.seed)
         if self.classes and not np.isclose(sum(one.share for one in self.classes), 1):
             raise BadOption("the shares of all classes together must be 1")
         room = self.setting.brokers**2 * self.setting.slots * BYTES * workers()
@@ -106,6 +122,25 @@ class Simulation:
         cached = sum(-one.share * math.expm1(-one.intensity) for one in self.all_classes)
         share = cached if self.setting.selective else 1.0
         return math.ceil(WARM * self.setting.brokers * self.setting.slots / share)
+
+    @property
+    def events(self) -> float:
+        """About how many are drawn, those that come to nothing included: what the time it takes is from.
+
+        Caches hold at least as many different messages as one of them has slots. Of each a client comes or goes at
+        most as often as if it had as many clients as any message ever has at once.
+        """
+        setting = self.setting
+        published = self.warm + self.observations / self.replications
+        crowd = 1.0
+        for one in self.all_classes:
+            drawn = published * one.share * setting.brokers
+            drawn *= 1 + setting.slots * one.client_rate / setting.publish_rate
+            crowd = max(crowd, float(poisson.isf(min(0.5, 1 / drawn), one.intensity)))
+        rate = max(one.client_rate for one in self.all_classes)
+        rate += crowd * max(one.client_rate / one.intensity for one in self.all_classes)
+        clients = setting.slots * setting.brokers * rate / setting.publish_rate
+        return self.replications * published * (1 + clients)
 
 
 @dataclass(frozen=True)
@@ -162,6 +197,8 @@ def watched(simulation: Simulation, replication: int, halted: Halted = NOT_HALTE
 def replicated(simulation: Simulation, replication: int, halted: Halted = NOT_HALTED) -> Replication:
     """One replication, summed up."""
     seen, setting = watched(simulation, replication, halted), simulation.setting
+    if halted[0]:
+        raise CancelledError  # what has been seen so far need not be anything
     cached = seen.survival[seen.survival > 0]
     rates = seen.span * setting.publish_rate
     by_class = [

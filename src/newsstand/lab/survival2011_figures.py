@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from newsstand.lab.figures import legend, means, panels, save
 from newsstand.lab.intervals import Interval, interval
@@ -82,9 +83,17 @@ def _bounds(panel: Axes, curve: Curve) -> None:
 
 
 def _labelled(panel: Axes, curve: Curve) -> None:
-    panel.set(xlabel=AXES[curve.axis], ylabel=MST)
+    _across(panel, curve.axis)
+    panel.set(ylabel=MST)
     if curve.axis == "publish_rate":
         panel.set_yscale("log")
+
+
+def _across(panel: Axes, axis: str) -> None:
+    """Whole numbers have no ticks between them."""
+    panel.set(xlabel=AXES[axis])
+    if axis in ("slots", "brokers", "ratio"):
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _loss(m: Measured) -> Figure:
@@ -94,7 +103,8 @@ def _loss(m: Measured) -> Figure:
         for policy, (colour, marker) in POLICY_LOOKS.items():
             of = {x: m.loss(setting, policy) for x, setting in curve.points.items()}
             means(panel, of, str(policy), (colour, marker, "-"), factor=100)
-        panel.set(xlabel=AXES[axis], ylabel="messages lost (%)")
+        _across(panel, axis)
+        panel.set(ylabel="messages lost (%)")
     legend(figure, axes)
     return figure
 
@@ -123,7 +133,8 @@ def _classes(m: Measured) -> Figure:
             ):
                 of = {ratio: interval(m.classes(ratio, policy, level).class_mst[place]) for ratio in ratios}
                 means(panel, of, f"{name}, {policy}", (colour, marker, dashes))
-        panel.set(title=level, xlabel=AXES["ratio"], ylabel=MST)
+        _across(panel, "ratio")
+        panel.set(title=level, ylabel=MST)
     legend(figure, axes)
     return figure
 

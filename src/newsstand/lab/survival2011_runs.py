@@ -30,8 +30,8 @@ SIMULATING = (
 SOLVING = ("lab/survival2011_tasks.py", "model.py", "survival/*.py")
 """The same of models."""
 
-BATCH_SECONDS, BATCH = 120.0, 200
-"""What is done is kept after so much work, or so many tasks: an interruption costs some minutes."""
+BATCH_SECONDS, BATCH = 30.0, 20
+"""What is done is kept after so much work, or so many tasks: an interruption costs less than a minute."""
 
 
 class Runs:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+import numpy as np
 from pyspark.sql import SparkSession
 
 from newsstand.errors import BadOption
@@ -21,12 +23,15 @@ from newsstand.lab.survival import (
 )
 from newsstand.spark import stoppable
 from newsstand.survival.dimension import smallest_slots
+from newsstand.survival.lumped_chain import INSTEAD
 from newsstand.survival.methods import METHODS, model_of, solve
-from newsstand.survival.setting import Setting
+from newsstand.survival.setting import RATES, Setting
 
 SIMULATE = "simulate"
 MOST_CACHED = 2_000_000
 """Messages in all caches together that are simulated: minutes before any is watched."""
+MOST_EVENTS = 3e9
+"""That are drawn for one answer: some two minutes on one core."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,23 @@ class Question:
                 f"--slots {setting.slots}: with {setting.brokers} brokers more than the {MOST_CACHED:,} messages "
                 "that are simulated"
             )
-        return Simulation(setting, self.observations, self.replications, self.seed, self.classes)
+        asked = Simulation(setting, self.observations, self.replications, self.seed, self.classes)
+        if asked.events > MOST_EVENTS:
+            about = float(f"{asked.events:.1e}")
+            raise BadOption(
+                f"--method simulate: would draw about {about:,.0f} events at these rates with --slots "
+                f"{setting.slots}, and at most {MOST_EVENTS:,.0f} are; fewer --observations or --replications "
+                "take less"
+            )
+        return asked
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a question has no answer by its method."""
+
+    question: Question
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -96,6 +117,19 @@ def method_names() -> tuple[str, ...]:
 
 
 Follow = Callable[[Iterable[Replication]], Iterable[Replication]]
+Outcome = Answer | Refusal
+
+
+def tried(question: Question, follow: Follow = iter) -> Outcome:
+    """Answer, or say why not: one method may have an answer where another has none."""
+    return _told(question, lambda: answered(question, follow))
+
+
+def _told(question: Question, answer: Callable[[], Answer]) -> Outcome:
+    try:
+        return answer()
+    except BadOption as error:
+        return Refusal(question, str(error))
 
 
 def answered(question: Question, follow: Follow = iter) -> Answer:
@@ -105,24 +139,47 @@ def answered(question: Question, follow: Follow = iter) -> Answer:
     return by_model(question)
 
 
-def answered_on_spark(spark: SparkSession, questions: Sequence[Question]) -> list[Answer]:
-    """Answer all: a Spark task for each model that is solved and for each replication of a simulation."""
-    found: dict[int, Answer] = {}
+def tried_on_spark(spark: SparkSession, questions: Sequence[Question]) -> list[Outcome]:
+    """Try all: a Spark task for each model that is solved and for each replication of a simulation."""
+    found: dict[int, Outcome] = {}
     models = [(place, one) for place, one in enumerate(questions) if one.method != SIMULATE]
     if models:
         listed = spark.sparkContext.parallelize(models, len(models))
-        found |= stoppable(spark, lambda: listed.mapValues(by_model).collect())
-    asked = [place for place, one in enumerate(questions) if place not in found and one.target_mst is None]
-    done = simulated_on_spark(spark, [questions[place].simulation() for place in asked])
-    found |= {place: _simulated(questions[place], one) for place, one in zip(asked, done, strict=True)}
+        found |= stoppable(spark, lambda: listed.mapValues(tried).collect())
+    simulations: dict[int, Simulation] = {}
+    for place, question in enumerate(questions):
+        if place not in found and question.target_mst is None:
+            try:
+                simulations[place] = question.simulation()
+            except BadOption as error:
+                found[place] = Refusal(question, str(error))
+    done = simulated_on_spark(spark, [*simulations.values()])
+    found |= {place: _simulated(questions[place], one) for place, one in zip(simulations, done, strict=True)}
+
+    def on_spark(one: Simulation) -> Survival:
+        return simulated_on_spark(spark, [one])[0]
+
     for place, question in enumerate(questions):
         if place not in found:
-            found[place] = _by_simulation(question, lambda one: simulated_on_spark(spark, [one])[0])
+            found[place] = _told(question, partial(_by_simulation, question, on_spark))
     return [found[place] for place in range(len(questions))]
 
 
 def by_model(question: Question) -> Answer:
-    """Solve a model."""
+    """Solve a model, or refuse rates that are too different for what a computer's numbers can tell apart."""
+    unsolved = BadOption(f"{RATES}: so different that --method {question.method} finds no solution; {INSTEAD}")
+    try:
+        with np.errstate(all="ignore"):  # a first guess at a distribution may well overflow
+            answer = _solved(question)
+    except (ArithmeticError, RuntimeError, ValueError) as error:
+        raise unsolved from error
+    numbers = (answer.mst, answer.sd, *answer.quantiles.values())
+    if answer.mst.mean <= 0 or not all(math.isfinite(one.mean) for one in numbers):
+        raise unsolved
+    return answer
+
+
+def _solved(question: Question) -> Answer:
     setting = question.setting
     if question.target_mst is None:
         lifetime = solve(setting, question.method)

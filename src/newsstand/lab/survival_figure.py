@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from newsstand.errors import BadOption
-from newsstand.lab.figures import COLOURS, DASHES, means, panels, require_drawable, save
+from newsstand.lab.figures import COLOURS, means, panels, require_drawable, save
 from newsstand.lab.intervals import Interval
 from newsstand.lab.survival_answers import Answer
 
@@ -19,17 +20,27 @@ AXES = {
     "client_rate": "clients per message, broker and unit of time λ_c",
     "intensity": "clients per message and broker ρ_c",
 }
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
+STYLES = ("-", "--", "-.", ":")
+WHOLE = ("brokers", "slots")
+MOST_LINES = len(MARKERS)
+"""More cannot be told apart."""
+SMALLEST, LARGER = 3.5, 1.1
+"""Markers are hollow, each larger than the one before, so that lines that are the same are all seen."""
 Line = dict[float, Answer]
 
 
-def require_drawable_ranges(path: Path, ranged: Sequence[str]) -> None:
+def require_drawable_ranges(path: Path, ranged: Sequence[str], count: int = 1) -> None:
     """Refuse what cannot be drawn, before anything is computed for it."""
     require_drawable(path)
     if not ranged:
         raise BadOption(f"--figure {path}: nothing to draw it over; give one option a range, as --slots 5:30:5")
     if len(ranged) > 2:
         raise BadOption(f"--figure {path}: at most two options may have a range, not {', '.join(ranged)}")
+    if count > MOST_LINES:
+        raise BadOption(
+            f"--figure {path}: {count} lines would be drawn, and at most {MOST_LINES} can be told apart"
+        )
 
 
 def draw_survival(answers: Sequence[Answer], ranged: Sequence[str], path: Path) -> None:
@@ -37,18 +48,21 @@ def draw_survival(answers: Sequence[Answer], ranged: Sequence[str], path: Path) 
     lines = _lines(answers, ranged)
     figure, (axes,) = panels(1, width=7.4, height=4.2)
     finds_slots = answers[0].question.target_mst is not None
-    for place, (label, line) in enumerate(lines.items()):
-        look = (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], DASHES[place // len(COLOURS) % 3])
+    for label, line in lines.items():
         if finds_slots:
-            means(axes, {x: Interval(float(one.setting.slots)) for x, one in line.items()}, label, look)
+            _draw_line(axes, {x: Interval(float(one.setting.slots)) for x, one in line.items()}, label)
         elif next(iter(line.values())).class_mst:
-            _draw_classes(axes, line, label, place)
+            _draw_classes(axes, line, label)
         else:
-            means(axes, {x: one.mst for x, one in line.items()}, label, look)
+            _draw_line(axes, {x: one.mst for x, one in line.items()}, label)
     if not finds_slots:
         if len(lines) == 1:
             _draw_quartiles(axes, next(iter(lines.values())))
         _draw_bounds(axes, list(lines.values()))
+    if ranged[0] in WHOLE:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if finds_slots:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(AXES[ranged[0]])
     axes.set_ylabel("slots" if finds_slots else "mean survival time")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
@@ -57,24 +71,35 @@ def draw_survival(answers: Sequence[Answer], ranged: Sequence[str], path: Path) 
 
 def _lines(answers: Sequence[Answer], ranged: Sequence[str]) -> dict[str, Line]:
     lines: dict[str, Line] = {}
+    balanced = {one.question.method for one in answers if one.model == "balanced"} - {"balanced"}
     for answer in answers:
-        name = [str(answer.setting.policy), answer.question.method]
+        method = answer.question.method
+        name = [str(answer.setting.policy), f"{method} (balanced)" if method in balanced else method]
         if len(ranged) > 1:
             name.append(f"{ranged[1].replace('_', ' ')} {getattr(answer.setting, ranged[1]):g}")
         lines.setdefault(", ".join(name), {})[getattr(answer.setting, ranged[0])] = answer
     return lines
 
 
-def _draw_classes(axes: Axes, line: Line, label: str, place: int) -> None:
+def _draw_line(axes: Axes, of: Mapping[float, Interval], label: str) -> None:
+    place = len(axes.containers)
+    look = (COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)], STYLES[place % len(STYLES)])
+    means(axes, of, label, look)
+    (drawn, *_) = axes.containers[-1]
+    drawn.set(markerfacecolor="none", markersize=SMALLEST + LARGER * place)
+
+
+def _draw_classes(axes: Axes, line: Line, label: str) -> None:
     for number, one in enumerate(next(iter(line.values())).question.classes):
-        look = (COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], DASHES[place % len(DASHES)])
         of = {x: answer.class_mst[number] for x, answer in line.items()}
-        means(axes, of, f"{label}, intensity {one.intensity:g}", look)
+        _draw_line(axes, of, f"{label}, class {number + 1}, intensity {one.intensity:g}")
 
 
 def _draw_quartiles(axes: Axes, line: Line) -> None:
     low, high = ([one.quantiles[level].mean for one in line.values()] for level in (0.25, 0.75))
-    axes.fill_between(list(line), low, high, color=COLOURS[0], alpha=0.15, lw=0, label="quartiles, if cached")
+    has_classes = bool(next(iter(line.values())).class_mst)
+    colour, whose = ("#888888", "quartiles of all messages") if has_classes else (COLOURS[0], "quartiles")
+    axes.fill_between(list(line), low, high, color=colour, alpha=0.15, lw=0, label=f"{whose}, if cached")
 
 
 def _draw_bounds(axes: Axes, lines: Sequence[Line]) -> None:
