@@ -15,7 +15,10 @@ from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, Opportunis
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
-Bytes = Annotated[int, msgspec.Meta(ge=0)]
+MOST_BYTES = 2**50
+"""A pebibyte: more is a slip of the finger."""
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
+SomeBytes = Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -47,7 +50,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pages_policy: str = "sg2"
     pages_capacity: Bytes = 256 * 1024 * 1024
     pages_push: Literal["needed", "always"] = "needed"
-    largest_page: Positive = 64 * 1024 * 1024
+    largest_page: SomeBytes = 64 * 1024 * 1024
     """A page above this is passed on, and never kept."""
     push_cache_bytes: Bytes = 64 * 1024 * 1024
     """For copies of popular pages that the origin pushes to brokers near the demand; 0 for none."""
@@ -66,7 +69,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a broker without a coordinator caches messages of topics without storages; one that has it is told."""
     opportunistic_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
     """How many of them, at most; 0 for none."""
-    opportunistic_bytes: Positive = OPPORTUNISTIC_BYTES
+    opportunistic_bytes: SomeBytes = OPPORTUNISTIC_BYTES
     """How many bytes of them, with or without a coordinator."""
     access_log: bool = True
     open_stats: bool = False

@@ -26,11 +26,13 @@ def read_settings(
     """
     types = {one.name: one.type for one in msgspec.structs.fields(shape)}
     given: dict[str, object] = {}
+    places: dict[str, str] = {}
     for place, name, value in _given(table, list(types), file, environment, options):
         try:
             given[name] = read_value(value, types[name])
         except BadOption as error:
             raise BadOption(f"{place}: {error}") from None
+        places[name] = place
         if isinstance(path := given[name], Path) and file is not None and place.startswith(f"{file}:"):
             given[name] = file.parent / path
     missing = [one.name for one in msgspec.structs.fields(shape) if one.required and one.name not in given]
@@ -41,6 +43,17 @@ def read_settings(
         return msgspec.convert(given, shape, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise BadOption(f"{table}: {error}") from None
+    except BadInput as error:
+        raise BadOption(_placed(str(error), given, places)) from None
+
+
+def _placed(mistake: str, given: Mapping[str, object], places: Mapping[str, str]) -> str:
+    """A mistake that the settings themselves have found, with the place of the key or value that it names."""
+    key, _, rest = mistake.partition(": ")
+    if key in places:
+        return f"{places[key]}: {rest}"
+    named = [place for name, place in places.items() if repr(given[name]) in mistake]
+    return f"{named[0]}: {mistake}" if len(named) == 1 else mistake
 
 
 def read_value(value: object, kind: object) -> object:
