@@ -18,6 +18,7 @@ from newsstand.lab import survival2011_beyond
 from newsstand.lab.intervals import Interval
 from newsstand.lab.survival2011 import (
     ALL,
+    AXES,
     CENTRE,
     FLOODED,
     NOP,
@@ -32,10 +33,11 @@ from newsstand.lab.survival2011 import (
     single_curves,
 )
 from newsstand.lab.survival2011_claims import claims
+from newsstand.lab.survival2011_figures import DRAWN
 from newsstand.lab.survival2011_kinds import above_everywhere, all_of, below_everywhere, within
 from newsstand.lab.survival2011_measured import Measured, straightness
 from newsstand.lab.survival2011_report import write
-from newsstand.lab.survival2011_runs import SIMULATING, SOLVING, seconds_of
+from newsstand.lab.survival2011_runs import SIMULATING, SOLVING, batches, seconds_of
 from newsstand.lab.survival2011_tasks import BALANCED, EXACT, REDUCED, SIMULATE, Row, Task, done
 from newsstand.survival.setting import Setting
 
@@ -342,6 +344,24 @@ def test_what_takes_longest_is_done_first_and_kept_as_it_comes(
     assert costs == sorted(costs, reverse=True)
     kept = [json.loads(file.read_text()) for file in (tmp_path / "runs").iterdir()]
     assert sum(map(len, kept)) == len(costs) == 10
+
+
+@pytest.mark.parametrize("cores", [2, 64])
+def test_an_interruption_costs_little(cores: int) -> None:
+    tasks = sorted(Experiment().tasks, key=lambda task: -seconds_of(task))
+    cut = list(batches(tasks, cores))
+    assert [task for batch in cut for task in batch] == tasks
+    assert max(map(len, cut)) == max(20, 2 * cores)
+    for batch in cut:
+        assert sum(map(seconds_of, batch[:-cores])) <= 15 * cores
+
+
+def test_whole_numbers_have_no_ticks_between_them() -> None:
+    measured = Measured([paper_row(task) for task in QUICK.tasks], QUICK)
+    for name in ("fig5", "fig6-loss", "fig6", "fig7"):
+        for panel in DRAWN[name](measured).axes:
+            if panel.get_xlabel() in (AXES[axis] for axis in ("slots", "brokers", "ratio")):
+                assert all(float(tick).is_integer() for tick in panel.get_xticks())
 
 
 def test_runs_are_known_by_all_sources_that_they_depend_on() -> None:

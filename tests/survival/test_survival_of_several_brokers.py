@@ -204,3 +204,12 @@ def test_too_many_brokers_are_refused_before_anything_is_listed() -> None:
         BadOption, match=r"--brokers 21: the balanced model takes at most 20; try --method simulate"
     ):
         solve(centre(brokers=21), "balanced")
+
+
+@pytest.mark.parametrize(("brokers", "last"), [(2, 53), (3, 55)])
+def test_the_papers_model_leaves_the_bounds_where_its_page_says(brokers: int, last: int) -> None:
+    below = [
+        solve(setting, "reduced").mst < setting.bounds[0]
+        for setting in (centre(brokers=brokers, slots=slots) for slots in (last - 1, last, last + 1))
+    ]
+    assert below == [False, False, True]

@@ -93,7 +93,7 @@ def _across(panel: Axes, axis: str) -> None:
     """Whole numbers have no ticks between them."""
     panel.set(xlabel=AXES[axis])
     if axis in ("slots", "brokers", "ratio"):
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _loss(m: Measured) -> Figure:

@@ -30,8 +30,8 @@ SIMULATING = (
 SOLVING = ("lab/survival2011_tasks.py", "model.py", "survival/*.py")
 """The same of models."""
 
-BATCH_SECONDS, BATCH = 30.0, 20
-"""What is done is kept after so much work, or so many tasks: an interruption costs less than a minute."""
+BATCH_SECONDS, BATCH = 15.0, 20
+"""What is done is kept after so much work on each core, or so many tasks: an interruption costs little."""
 
 
 class Runs:
@@ -58,7 +58,7 @@ class Runs:
             for method in {SIMULATE, REDUCED, *(task.method for task in todo if task.setting.brokers > 1)}:
                 done(_warming(method))  # compiled here, found by the processes of tasks
         finished = 0
-        for batch in _batches(todo):
+        for batch in batches(todo, self.spark.sparkContext.defaultParallelism):
             self._tell(f"{finished} of {len(todo)} done, now {len(batch)}")
             self._kept |= zip(batch, self._done(batch), strict=True)
             self._write()
@@ -92,12 +92,14 @@ def seconds_of(task: Task) -> float:
     return 2e-5 * math.comb(n + k, n)
 
 
-def _batches(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+def batches(tasks: Sequence[Task], cores: int) -> Iterator[list[Task]]:
+    """What is done, and then kept, at once."""
     batch: list[Task] = []
     for task in tasks:
         batch.append(task)
-        # An even number, so that of two large ones neither waits for another batch.
-        if len(batch) == BATCH or (len(batch) % 2 == 0 and sum(map(seconds_of, batch)) > BATCH_SECONDS):
+        # As many as there are cores, or a multiple, so that of large ones none waits for another batch.
+        is_long = len(batch) % cores == 0 and sum(map(seconds_of, batch)) > BATCH_SECONDS * cores
+        if is_long or len(batch) >= max(BATCH, 2 * cores):
             yield batch
             batch = []
     if batch:

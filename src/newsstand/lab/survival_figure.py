@@ -60,9 +60,9 @@ def draw_survival(answers: Sequence[Answer], ranged: Sequence[str], path: Path) 
             _draw_quartiles(axes, next(iter(lines.values())))
         _draw_bounds(axes, list(lines.values()))
     if ranged[0] in WHOLE:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if finds_slots:
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel(AXES[ranged[0]])
     axes.set_ylabel("slots" if finds_slots else "mean survival time")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
