@@ -24,6 +24,7 @@ Values = tuple[Scalar, ...]
 
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 LONGEST_PAGE_NAME = 200
+_BROKER = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _PAGE_ID = re.compile(r"[0-9a-f]{32}")
 _PAGE_NAME = re.compile(rf"[A-Za-z0-9._~/-]{{1,{LONGEST_PAGE_NAME}}}")
 
@@ -42,6 +43,16 @@ def is_page_name(name: str) -> bool:
     Segments are separated by slashes; none is empty, `.` or `..`, so that a name stays what it is in an address.
     """
     return _PAGE_NAME.fullmatch(name) is not None and not {"", ".", ".."} & set(name.split("/"))
+
+
+def page_id(content: bytes) -> str:
+    """The id of the page that is this content."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def is_broker_name(name: str) -> bool:
+    """Whether a broker can have this name: a lower-case letter, then at most 62 of a-z, 0-9, _ and -."""
+    return _BROKER.fullmatch(name) is not None
 
 
 def is_page_path(path: str) -> bool:

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from newsstand.broker.announcing import Announcer
-from newsstand.broker.copies import Copies, Kept, PushedPage, read_pushed
+from newsstand.broker.copies import AGAIN_S, Copies, Kept, PushedPage, read_pushed
 from newsstand.broker.page_content import Content, TooLarge
 from newsstand.broker.page_metrics import PageMetrics
-from newsstand.broker.pages import Asker, Pages, SentTo, Served
-from newsstand.broker.redirects import MOST_AT_A_PLACE, Peer, Redirected, RedirectMemory, Told
+from newsstand.broker.pages import Asker, Pages, SentTo, Served, Unchanged
+from newsstand.broker.redirects import REST_S, Peer, Redirected, RedirectMemory, RedirectTold
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import LIFETIME_S, Tickets
 from newsstand.broker.upstream import Announced, Away
 from newsstand.errors import BadInput, NotFound
-from newsstand.model import is_page_path
+from newsstand.model import is_page_path, page_id
 from newsstand.planning.places import Place
 
 HERE, THERE = Place(52.5, 13.4), Place(35.7, 139.7)
 AT_HOME = Asker(HERE)
 FRONT = "named/front.html"
-FIXED = "pages/" + "0123456789abcdef" * 2
+FIXED = f"pages/{page_id(b'fixed')}"
 EAST = Peer("east", "http://east.example:8790")
 
 
@@ -37,14 +37,14 @@ class Origin:
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[bytes, str, int]] = {}
-        self.redirects: dict[str, Told] = {}
+        self.redirects: dict[str, RedirectTold] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.away = False
         self.gate = asyncio.Event()
         self.gate.set()
 
     def put(self, path: str, data: bytes, modified_ms: int = 0) -> None:
-        self.pages[path] = (data, f"v-{data.decode()[:8]}", modified_ms)
+        self.pages[path] = (data, page_id(data), modified_ms)
 
     @asynccontextmanager
     async def page(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
@@ -75,7 +75,9 @@ class World:
         self.at_peers: dict[str, bytes] = {}
         self.peer_calls: list[httpx.Request] = []
         self.dead = False
-        self.copies = Copies(room, self._origin_has, lambda: self.now)
+        self.odd: dict[str, bytes] = {}
+        """Headers of other brokers that are not as they should be."""
+        self.copies = Copies(room, largest, self._origin_has, lambda: self.now)
         self.shelf = Shelf("sg2", shelf, self._match)
         self.pages = Pages(
             "west",
@@ -105,7 +107,8 @@ class World:
         assert Tickets("key").admits(request.url.params["ticket"], path, self.now)
         if path not in self.at_peers:
             return httpx.Response(404)
-        return httpx.Response(200, content=self.at_peers[path], headers={"etag": '"v-peer"'})
+        data = self.at_peers[path]
+        return httpx.Response(200, content=data, headers={"etag": f'"{page_id(data)}"'.encode(), **self.odd})
 
     async def get(self, path: str, asker: Asker = AT_HOME) -> tuple[bytes, str, str]:
         served = await self.pages.get(path, asker)
@@ -134,7 +137,7 @@ def test_a_pushed_page_is_served_here_until_it_may_be_stale() -> None:
         assert world.origin.asked == []
         world.now += 20  # now it has to be asked for: 120 s are more than a tenth of 1120 s
         assert await world.get(FRONT) == (b"monday", "pushed", "west")
-        assert world.origin.asked == [(FRONT, {"If-None-Match": '"v-monday"'})]
+        assert world.origin.asked == [(FRONT, {"If-None-Match": f'"{page_id(b"monday")}"'})]
 
     asyncio.run(story())
 
@@ -167,6 +170,7 @@ def test_a_copy_outlives_an_origin_that_is_away_but_not_one_that_has_dropped_it(
         world.origin.away = True
         assert await world.get(FRONT) == (b"monday", "pushed", "west")
         world.origin.away = False
+        world.now += AGAIN_S
         del world.origin.pages[FRONT]
         with pytest.raises(NotFound):
             await world.get(FRONT)
@@ -205,6 +209,83 @@ def test_a_push_that_cannot_be_fetched_or_does_not_fit_is_not_kept() -> None:
         lied = await world.copies.pushed([PushedPage("named/large", 1, 0, 99.0)])
         assert lied.kept == []
         assert world.copies.bytes <= 10
+
+    asyncio.run(story())
+
+
+def test_nothing_makes_room_for_a_page_that_does_not_come() -> None:
+    async def story() -> None:
+        world = World(room=20, largest=15)
+        for name in ("a", "b"):
+            world.origin.put(f"named/{name}", b"12345")
+        await world.push("named/a", "named/b")
+        world.origin.put("named/large", b"x" * 16)
+        assert await world.push("named/large") == Kept([], [])
+        world.origin.put("named/c", b"x" * 15)
+        world.origin.away = True
+        assert await world.push("named/c", requests=99.0) == Kept([], [])
+        assert sorted(world.copies.paths) == ["named/a", "named/b"]
+
+    asyncio.run(story())
+
+
+def test_a_copy_that_has_become_too_large_leaves() -> None:
+    async def story() -> None:
+        world = World(largest=10)
+        world.origin.put(FRONT, b"small", modified_ms=int(world.now * 1000))
+        await world.push(FRONT)
+        world.now += 5
+        world.origin.put(FRONT, b"much larger than ten bytes", modified_ms=int(world.now * 1000))
+        with pytest.raises(TooLarge):  # it is passed on
+            await world.get(FRONT)
+        assert FRONT not in world.copies
+
+    asyncio.run(story())
+
+
+def test_after_a_check_that_failed_copies_are_served_at_once_for_a_while() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday", modified_ms=int(world.now * 1000))
+        await world.push(FRONT)
+        world.now += 5
+        world.origin.asked.clear()
+        world.origin.away = True
+        for _ in range(3):
+            assert (await world.get(FRONT))[0] == b"monday"
+        assert len(world.origin.asked) == 1
+        world.now += AGAIN_S
+        world.origin.away = False
+        world.origin.put(FRONT, b"tuesday", modified_ms=int(world.now * 1000))
+        assert (await world.get(FRONT))[0] == b"tuesday"
+
+    asyncio.run(story())
+
+
+def test_a_slow_check_does_not_undo_a_push() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday", modified_ms=int(world.now * 1000))
+        await world.push(FRONT)
+        world.now += 5
+        slow = asyncio.Event()
+        fetch = world.pages.origin_has
+
+        async def slowly(path: str, version: str) -> Content | None:
+            found = await fetch(path, version)
+            await slow.wait()
+            return found
+
+        world.origin.put(FRONT, b"tuesday", modified_ms=int(world.now * 1000))
+        world.pages.origin_has = slowly  # type: ignore[method-assign]
+        checking = asyncio.create_task(world.get(FRONT))
+        await asyncio.sleep(0.01)
+        world.pages.origin_has = fetch  # type: ignore[method-assign]
+        world.origin.put(FRONT, b"wednesday", modified_ms=int(world.now * 1000) + 1)
+        await world.push(FRONT)
+        slow.set()
+        assert (await checking)[0] == b"wednesday"
+        assert (await world.get(FRONT))[0] == b"wednesday"
 
     asyncio.run(story())
 
@@ -265,7 +346,7 @@ def test_what_is_here_is_announced_again_after_a_push(monkeypatch: pytest.Monkey
         origin.failing = [ValueError("a defect"), Away("nobody answers")]
         monkeypatch.setattr("newsstand.broker.announcing.AGAIN_S", 0.001)
         announcer = Announcer(origin, world.copies, {"node": "berlin"})  # type: ignore[arg-type]
-        await announcer.withdraw()
+        await Announcer(origin, world.copies, {}).withdraw()  # type: ignore[arg-type]
         assert origin.withdrawn == 0, "it was never announced"
         running = asyncio.create_task(announcer.run())
         while len(origin.heard) < 3:
@@ -275,9 +356,11 @@ def test_what_is_here_is_announced_again_after_a_push(monkeypatch: pytest.Monkey
         while len(origin.heard) < 4:
             await asyncio.sleep(0.001)
         assert origin.heard[-2:] == [{"node": "berlin", "pages": []}, {"node": "berlin", "pages": [FRONT]}]
-        running.cancel()
         await announcer.withdraw()
-        assert origin.withdrawn == 1
+        world.copies.changed.set()
+        async with asyncio.timeout(5):
+            await running
+        assert (origin.withdrawn, len(origin.heard)) == (1, 4), "after the goodbye it says nothing"
 
     asyncio.run(story())
 
@@ -329,7 +412,9 @@ def test_a_redirect_is_followed_remembered_and_holds_for_its_place_only() -> Non
         for name in ("a", "b"):
             world.origin.put(f"named/{name}", b"from the origin")
             world.at_peers[f"named/{name}"] = b"from the peer"
-        world.origin.redirects["named/a"] = Told("east", "http://east.example:8790", ["named/a", "named/b"])
+        world.origin.redirects["named/a"] = RedirectTold(
+            "east", "http://east.example:8790", ["named/a", "named/b"]
+        )
         assert await world.get("named/a") == (b"from the peer", "peer", "east")
         assert await world.get("named/b") == (b"from the peer", "peer", "east")
         assert len(world.origin.asked) == 1, "the redirect told of both"
@@ -342,7 +427,7 @@ def test_who_can_is_sent_there_itself_with_a_ticket() -> None:
     async def story() -> None:
         world = World()
         world.origin.put(FRONT, b"from the origin")
-        world.origin.redirects[FRONT] = Told("east", "http://east.example:8790/", [FRONT])
+        world.origin.redirects[FRONT] = RedirectTold("east", "http://east.example:8790/", [FRONT])
         sent = await world.pages.get(FRONT, Asker(HERE, goes=True))
         assert isinstance(sent, SentTo)
         assert sent.peer.server == "east"
@@ -366,10 +451,10 @@ def test_who_can_is_sent_there_itself_with_a_ticket() -> None:
 def test_a_redirect_in_vain_costs_one_trip_and_no_error(dead: bool, path: str) -> None:
     async def story() -> None:
         world = World()
-        world.origin.put(path, b"from the origin")
-        world.origin.redirects[path] = Told("east", "http://east.example:8790", [path])
+        world.origin.put(path, b"fixed")
+        world.origin.redirects[path] = RedirectTold("east", "http://east.example:8790", [path])
         world.dead = dead
-        assert await world.get(path) == (b"from the origin", "miss", "origin")
+        assert await world.get(path) == (b"fixed", "miss", "origin")
         assert len(world.peer_calls) == 1
         assert [headers.get("Newsstand-Invalid-At") for _, headers in world.origin.asked] == [None, "east"]
 
@@ -382,10 +467,95 @@ def test_a_redirect_to_itself_is_in_vain_at_once() -> None:
     async def story() -> None:
         world = World()
         world.origin.put(FRONT, b"from the origin")
-        world.origin.redirects[FRONT] = Told("west", "http://west.example:8790", [FRONT])
+        world.origin.redirects[FRONT] = RedirectTold("west", "http://west.example:8790", [FRONT])
         for goes in (True, False):
             assert await world.get(FRONT, Asker(HERE, goes)) == (b"from the origin", "miss", "origin")
         assert world.peer_calls == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", [FRONT, FIXED])
+def test_what_another_broker_answers_has_to_be_the_page(path: str) -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(path, b"fixed")
+        world.origin.redirects[path] = RedirectTold("east", "http://east.example:8790", [path])
+        world.at_peers[path] = b"<html>Log in to this network</html>"
+        world.odd = {"etag": f'"{page_id(b"fixed")}"'.encode()}
+        assert await world.get(path) == (b"fixed", "miss", "origin")
+        world.at_peers[path] = b""
+        world.now += REST_S
+        assert (await world.get(path))[0] == b"fixed"
+
+    asyncio.run(story())
+
+
+def test_odd_headers_of_another_broker_do_no_harm() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.redirects[FRONT] = RedirectTold("east", "http://east.example:8790", [FRONT])
+        world.at_peers[FRONT] = b"fixed"
+        world.odd = {"content-type": "text/\u0142".encode(), "newsstand-modified": b"9" * 5000}
+        served = await world.pages.get(FRONT, AT_HOME)
+        assert isinstance(served, Served)
+        assert (served.content.type, served.content.modified_ms) == ("application/octet-stream", 0)
+
+    asyncio.run(story())
+
+
+def test_a_dead_broker_is_tried_once_for_all_of_its_pages() -> None:
+    async def story() -> None:
+        world = World()
+        paths = [f"named/{number}" for number in range(5)]
+        for path in paths:
+            world.origin.put(path, b"from the origin")
+            world.origin.redirects[path] = RedirectTold("east", "http://east.example:8790", paths)
+        world.dead = True
+        for path in paths:
+            assert (await world.get(path))[1] == "miss"
+            assert (await world.get(path, Asker(THERE)))[1] == "miss"
+        assert len(world.peer_calls) == 1
+        world.dead, world.now = False, world.now + REST_S
+        world.at_peers |= dict.fromkeys(paths, b"from the peer")
+        assert (await world.get(paths[0]))[1] == "peer"
+
+    asyncio.run(story())
+
+
+def test_a_reader_who_has_the_page_gets_no_bytes() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday")
+        with pytest.raises(Unchanged):
+            await world.get(FRONT, Asker(HERE, has=page_id(b"monday")))
+        assert world.origin.asked[-1][1]["If-None-Match"] == f'"{page_id(b"monday")}"'
+        assert (await world.get(FRONT, Asker(HERE, has=page_id(b"sunday"))))[0] == b"monday"
+
+    asyncio.run(story())
+
+
+def test_who_only_looks_is_no_demand() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday")
+        await world.get(FRONT, Asker(HERE, wants=False))
+        assert world.origin.asked == [(FRONT, {})]
+
+    asyncio.run(story())
+
+
+def test_few_pages_are_fetched_at_once() -> None:
+    async def story() -> None:
+        world = World()
+        world.origin.put(FRONT, b"monday")
+        world.origin.gate.clear()
+        waiting = [asyncio.create_task(world.get(FRONT, Asker(Place(0.0, lon)))) for lon in range(100)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(world.origin.asked) <= 16
+        world.origin.gate.set()
+        assert {one[0] for one in await asyncio.gather(*waiting)} == {b"monday"}
 
     asyncio.run(story())
 
@@ -396,7 +566,7 @@ def test_askers_in_different_ways_do_not_share_their_mishaps() -> None:
     async def story() -> None:
         world = World()
         world.origin.put(FIXED, b"fixed")
-        world.origin.redirects[FIXED] = Told("east", "http://east.example:8790", [FIXED])
+        world.origin.redirects[FIXED] = RedirectTold("east", "http://east.example:8790", [FIXED])
         world.dead = True
         world.origin.gate.clear()
         askers = [Asker(HERE), Asker(HERE), Asker(HERE, goes=True), Asker(THERE), Asker(HERE, invalid_at="east")]
@@ -404,7 +574,9 @@ def test_askers_in_different_ways_do_not_share_their_mishaps() -> None:
         await asyncio.sleep(0)
         world.origin.gate.set()
         found = await asyncio.gather(*waiting)
-        assert all(isinstance(one, SentTo) or one.content.data == b"fixed" for one in found)
+        kinds = [one.source if isinstance(one, Served) else one.peer.server for one in found]
+        assert kinds == ["miss", "miss", "east", "miss", "miss"]
+        assert all(one.content.data == b"fixed" for one in found if isinstance(one, Served))
 
     asyncio.run(story())
 
@@ -422,17 +594,27 @@ def test_a_page_that_is_too_large_says_so() -> None:
 # Memory and tickets
 
 
-def test_places_that_were_not_heard_of_for_long_are_forgotten() -> None:
-    memory = RedirectMemory(most_places=2)
+def test_of_many_redirects_the_newest_are_remembered() -> None:
+    memory = RedirectMemory(most_places=2, most=10)
     for lon in range(3):
-        memory.learn(Place(0.0, lon), Told("east", EAST.url, ["named/a"]))
+        memory.learn(Place(0.0, lon), RedirectTold("east", EAST.url, ["named/a"]))
     assert [memory.peer(Place(0.0, lon), "named/a") for lon in range(3)] == [None, EAST, EAST]
-    memory.learn(Place(0.0, 1), Told("east", "http://moved.example", []))
+    memory.learn(Place(0.0, 1), RedirectTold("east", "http://moved.example", []))
     assert memory.peer(Place(0.0, 2), "named/a") == Peer("east", "http://moved.example"), "it is reached elsewhere"
-    memory.learn(
-        Place(0.0, 2), Told("east", EAST.url, [f"named/{number}" for number in range(2 * MOST_AT_A_PLACE)])
-    )
-    assert memory.peer(Place(0.0, 2), "named/a") is None
+    memory.learn(Place(0.0, 2), RedirectTold("east", EAST.url, [f"named/{number}" for number in range(10)]))
+    assert memory.peer(Place(0.0, 1), "named/a") is None
+    assert memory.peer(Place(0.0, 2), "named/9") == EAST
+
+
+def test_a_broker_that_is_lost_is_left_alone_for_a_while() -> None:
+    memory = RedirectMemory()
+    memory.learn(HERE, RedirectTold("east", EAST.url, ["named/a"]))
+    memory.learn(THERE, RedirectTold("east", EAST.url, ["named/b"]))
+    memory.lost("east", 100.0)
+    assert (memory.peer(HERE, "named/a"), memory.peer(THERE, "named/b")) == (None, None)
+    assert (memory.rests("east", 100.0 + REST_S - 1), memory.rests("east", 100.0 + REST_S)) == (True, False)
+    memory.learn(HERE, RedirectTold("east", EAST.url, ["named/c"]))
+    assert (memory.peer(HERE, "named/c"), memory.peer(HERE, "named/a")) == (EAST, None)
 
 
 @given(st.text(max_size=30), st.text(max_size=30), st.integers(0, 3 * LIFETIME_S))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from standin import StandIn, serving
 
 from newsstand.cluster.page_origin import MOST_REDIRECTED, PageOrigin
-from newsstand.cluster.push_caches import PushCache
+from newsstand.cluster.push_caches import KnownCache
 from newsstand.cluster.push_settings import PushOptions
 from newsstand.cluster.tokens import new_token
 from newsstand.planning.places import Place, great_circle_miles
+from newsstand.serving.near import near_headers, near_of
 
 NEW_YORK, BERLIN, PARIS, TOKYO = Place(40.7, -74.0), Place(52.5, 13.4), Place(48.9, 2.4), Place(35.7, 139.7)
 LEASE = 30.0
@@ -29,8 +30,8 @@ def origin(**options: object) -> PageOrigin:
     return PageOrigin(PushOptions(enabled=True, **{**usual, **options}), started=0.0)  # type: ignore[arg-type]
 
 
-def cache(name: str, place: Place) -> PushCache:
-    return PushCache(name, f"http://{name}", f"http://{name}/pushed", place)
+def cache(name: str, place: Place) -> KnownCache:
+    return KnownCache(name, f"http://{name}", f"http://{name}/pushed", place)
 
 
 def test_nobody_is_sent_anywhere_before_a_page_is_there() -> None:
@@ -78,7 +79,7 @@ def test_a_word_about_an_unknown_broker_is_answered_here_and_changes_nothing() -
 def test_an_announcement_replaces_the_one_before() -> None:
     one = origin()
     one.announce(cache("berlin", BERLIN), ["named/a"], 1.0)
-    one.announce(PushCache("berlin", "http://moved", "http://moved/pushed", BERLIN), ["named/b"], 2.0)
+    one.announce(KnownCache("berlin", "http://moved", "http://moved/pushed", BERLIN), ["named/b"], 2.0)
     assert one.request("named/a", PARIS, 3.0) is None
     found = one.request("named/b", PARIS, 3.0)
     assert found is not None
@@ -438,7 +439,8 @@ def test_announcements_heal_a_restart_of_the_cluster(call: Caller, tmp_path: Pat
         {"Newsstand-Near": "1,2,3"},
         {"Newsstand-Near": ""},
         {"Newsstand-Node": ""},
-        {"Newsstand-Node": "a b"},
+        {"Newsstand-Node": "%00"},
+        {"Newsstand-Node": "a" * 65},
         IN_PARIS | {"Newsstand-Invalid-At": "No Name"},
     ],
 )
@@ -456,6 +458,8 @@ def test_malformed_headers_are_refused(call: Caller, cluster: StandIn, headers: 
         ({"url": "nonsense"}, "url: must be a URL"),
         ({"url": "http://a/?b=c"}, "url: must not have a query"),
         ({"push": "ftp://a/"}, "push: must be a URL"),
+        ({"push": "http://127.0.0.2:9/pushed"}, "push: must be where the broker's callback is"),
+        ({"pages": ["named/a"] * 10_001}, "body: "),
         ({"pages": ["named/../a"]}, "pages: 'named/../a' is neither"),
         ({"pages": ["pages/xyz"]}, "pages: 'pages/xyz' is neither"),
         ({"pages": "named/a"}, "body:"),
@@ -489,3 +493,23 @@ def test_unless_it_is_enabled_nothing_is_counted_or_redirected(tmp_path: Path) -
         assert (call.metric("origin_requests_total"), call.metric("push_caches")) == (0, 0)
         call("north", "DELETE", "/brokers/north/push-cache")
         call.client.close()
+
+
+def test_a_node_may_have_any_name() -> None:
+    for name in ("Frankfurt am Main", "zürich", "a,b", "100%"):
+        assert near_of(near_headers(None, None, name)) == (None, None, name)
+    assert near_of({"Newsstand-Node": "Frankfurt am Main"}) == (None, None, "Frankfurt am Main")
+
+
+def test_a_report_counts_against_the_word_of_a_push_cache_for_a_lease() -> None:
+    """A broker that the origin hears, and that nobody else can reach."""
+    one = PageOrigin(PushOptions(enabled=True, lat=NEW_YORK.lat, lon=NEW_YORK.lon), 0.0, lease_s=30.0)
+    berlin = cache("berlin", BERLIN)
+    one.announce(berlin, ["named/a", "named/b"], 0.0)
+    assert one.request("named/a", PARIS, 1.0) is not None
+    assert one.request("named/a", PARIS, 2.0, "berlin") is None
+    one.announce(berlin, ["named/a", "named/b"], 10.0)
+    assert one.request("named/a", PARIS, 11.0) is None
+    assert one.request("named/b", PARIS, 11.0) is not None, "of other pages nothing was said"
+    one.announce(berlin, ["named/a", "named/b"], 32.5)
+    assert one.request("named/a", PARIS, 33.0) is not None

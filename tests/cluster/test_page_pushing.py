@@ -20,7 +20,7 @@ from newsstand.cluster.origin import Demand, Origin
 from newsstand.cluster.page_origin import PageOrigin
 from newsstand.cluster.page_pushing import PagePushing
 from newsstand.cluster.pages import PageStore
-from newsstand.cluster.push_caches import PushCache
+from newsstand.cluster.push_caches import KnownCache
 from newsstand.cluster.push_settings import PushOptions
 from newsstand.model import Broker
 from newsstand.planning.places import Place
@@ -61,7 +61,7 @@ class Pushing:
         )
 
     def announce(self) -> None:
-        self.origin.announce(PushCache("berlin", "http://b", self.receiver.url, BERLIN), self.held, self.now)
+        self.origin.announce(KnownCache("berlin", "http://b", self.receiver.url, BERLIN), self.held, self.now)
 
     def push(self, *paths: str) -> bool:
         """Three requests for each page, most for the first; then what is pushed when the period ends."""
@@ -238,7 +238,7 @@ lon = -74.0
 def whole(tmp_path: Path, receiver: Receiver) -> Iterator[Origin]:
     (tmp_path / "newsstand.toml").write_text(APP)
     receiver.secret = "a secret"
-    brokers = {"berlin": Broker("berlin", "http://127.0.0.1:9/", "a secret")}
+    brokers = {"berlin": Broker("berlin", receiver.url, "a secret")}
     pages = PageStore(tmp_path / "pages")
     origin = Origin(
         read_app(tmp_path), tmp_path, pages, brokers.get, Metrics(), lambda: time.time_ns() // 1_000_000
@@ -265,7 +265,7 @@ def test_demand_leads_to_a_push_and_a_push_to_redirects(whole: Origin, receiver:
     named = whole.named.put("a", b"0123456789", "text/plain", 1234).page
     carried = whole._pages.keep(b"Hello", "text/plain")
     before = time.time() * 1000
-    whole.announce(PushCache("berlin", "http://b", receiver.url, BERLIN), [])
+    whole.announce(KnownCache("berlin", "http://b", receiver.url, BERLIN), [])
     receiver.reply = lambda told: json.dumps(
         {"kept": [page["path"] for page in told["pages"]], "left": []}
     ).encode()
@@ -291,7 +291,7 @@ def test_it_stops_while_a_push_hangs(whole: Origin, receiver: Receiver) -> None:
         return b""
 
     receiver.reply = never
-    whole.announce(PushCache("berlin", "http://b", receiver.url, BERLIN), [])
+    whole.announce(KnownCache("berlin", "http://b", receiver.url, BERLIN), [])
     while not arrived.wait(0.02):
         whole.asked("named/a", Demand(PARIS))
     stopping = threading.Thread(target=whole.stop)
@@ -317,6 +317,6 @@ def test_after_an_error_it_goes_on(
 
     monkeypatch.setattr(PageOrigin, "decide", fail_once)
     assert failed.wait(20)
-    whole.announce(PushCache("berlin", "http://b", receiver.url, BERLIN), [])
+    whole.announce(KnownCache("berlin", "http://b", receiver.url, BERLIN), [])
     wanted(whole, "named/a")
     assert "cannot decide what to push: RuntimeError: out of luck" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from newsstand.errors import BadOption
 from newsstand.planning.geography import Places, miles
-from newsstand.planning.places import NEVER, NOWHERE, Network, Place, great_circle_miles, known_metric
+from newsstand.planning.places import METRICS, NEVER, NOWHERE, Network, Place, great_circle_miles, known_metric
 from newsstand.planning.push_clusters import cluster_requests, winner
 from newsstand.planning.push_places import LIVE_STRATEGIES, ORIGIN, Whereabouts
 from newsstand.planning.push_redirects import RedirectTable
@@ -52,17 +52,20 @@ def test_nearest_is_by_hops_where_somebody_can_be_reached(place: Place, others: 
 def test_the_nearest_server_is_the_one_with_the_least_distance(
     servers: list[Place], clients: list[Place], strategy: str
 ) -> None:
-    where = Whereabouts(NOWHERE, Network(LINKS))
+    network = Network(LINKS)
+    where = Whereabouts(NOWHERE, network)
     numbers = [where.server(f"s{number}", place) for number, place in enumerate(servers)]
     way = where.nearness(strategy, Random(7))
     subnets = [where.subnet(place) for place in clients]
     found = way.nearest(np.array(subnets, np.int64), np.array(numbers, np.int64))
     assert set(found.tolist()) <= set(numbers)
     if strategy != "random":
-        for subnet, nearest in zip(subnets, found.tolist(), strict=True):
-            least = min(way.distance(subnet, number) for number in numbers)
-            assert way.distance(subnet, nearest) == pytest.approx(least, abs=0.001)
-            if least == NEVER:
+        for place, nearest in zip(clients, found.tolist(), strict=True):
+            metric = METRICS[strategy] if strategy != "nearest" else known_metric(place, servers, network)
+            near = Place(*(one if one is None else round(one, 1) for one in (place.lat, place.lon)), place.node)
+            distances = [metric(near, server, network) for server in servers]
+            assert distances[nearest - 1] == pytest.approx(min(distances), abs=0.001)
+            if min(distances) == NEVER:
                 assert nearest == numbers[0]
 
 
@@ -101,6 +104,29 @@ def test_a_redirect_goes_where_it_is_nearer_than_to_the_origin() -> None:
     assert found.server == berlin
     assert table.redirect("named/a", where.subnet(Place(42.4, -71.1)), way) is None
     assert table.redirect("named/a", where.subnet(NOWHERE), way) is None
+
+
+def test_what_others_know_changes_no_comparison() -> None:
+    """The reader and the holder of a page are on the map; a broker that is only in the network is neither."""
+    where = Whereabouts(Place(40.7, -74.0), Network(LINKS))
+    berlin = where.server("berlin", Place(52.5, 13.4))
+    table: RedirectTable[str] = RedirectTable(ORIGIN)
+    table.add(berlin, ["named/a"])
+    way = where.nearness("nearest", Random(1))
+    reader = where.subnet(Place(48.9, 2.4, "a"))
+    assert table.redirect("named/a", reader, way) is not None
+    where.server("other", Place(node="a"))
+    assert table.redirect("named/a", reader, way) is not None
+
+
+def test_without_links_the_same_node_is_near() -> None:
+    where = Whereabouts(Place(node="newyork"))
+    here = where.server("berlin", Place(node="berlin"))
+    table: RedirectTable[str] = RedirectTable(ORIGIN)
+    table.add(here, ["named/a"])
+    way = where.nearness("hops", Random(1))
+    assert table.redirect("named/a", where.subnet(Place(node="berlin")), way) is not None
+    assert table.redirect("named/a", where.subnet(Place(node="newyork")), way) is None
 
 
 def test_clusters_form_around_servers_by_place() -> None:

@@ -12,8 +12,10 @@ from newsstand.broker.upstream import Upstream
 from newsstand.errors import NewsstandError
 
 logger = logging.getLogger(__name__)
-AGAIN_S = 5.0
+AGAIN_S = 1.0
 """After an announcement that failed."""
+MOST_ANNOUNCED = 10_000
+"""Pages that are told of, the newest."""
 IDLE_S = 30.0
 """How often an origin that does not push is asked whether it does now."""
 
@@ -30,13 +32,20 @@ class Announcer:
         self._copies = copies
         self._where = where
         self._told = False
+        self._leaving = False
+        self._turn = asyncio.Lock()
+        """One word at a time: the last one is the goodbye."""
 
     async def run(self) -> None:
-        """Announce until cancelled."""
+        """Announce until cancelled, or withdrawn."""
         complaint = ""
         while True:
             try:
-                answer = await self._upstream.announce({**self._where, "pages": self._copies.paths})
+                async with self._turn:
+                    if self._leaving:
+                        return
+                    pages = self._copies.paths[-MOST_ANNOUNCED:]
+                    answer = await self._upstream.announce({**self._where, "pages": pages})
                 self._told = answer.enabled
                 pause = answer.lease_s / 3 if answer.enabled else IDLE_S
                 complaint = ""
@@ -55,5 +64,7 @@ class Announcer:
 
     async def withdraw(self) -> None:
         """Say that this broker goes, so that nobody is sent here in vain."""
-        if self._told:
-            await self._upstream.withdraw()
+        self._leaving = True
+        async with self._turn:
+            if self._told:
+                await self._upstream.withdraw()

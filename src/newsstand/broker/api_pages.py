@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -11,11 +12,11 @@ from starlette.responses import StreamingResponse
 
 from newsstand.broker.copies import read_pushed
 from newsstand.broker.desk import Desk
-from newsstand.broker.page_content import MODIFIED, Content, TooLarge, is_fixed
-from newsstand.broker.pages import Asker, SentTo, Served
-from newsstand.model import is_page_path
+from newsstand.broker.page_content import Content, TooLarge, is_fixed
+from newsstand.broker.pages import Asker, SentTo, Served, Unchanged
+from newsstand.model import is_broker_name, is_page_path
 from newsstand.planning.places import Place
-from newsstand.serving.near import INVALID_AT, REDIRECT, REDIRECTS, near_of
+from newsstand.serving.near import INVALID_AT, MODIFIED, REDIRECT, REDIRECTS, near_of
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 from newsstand.serving.refusals import BODY, Refused, Responses, answer, not_now, problems, unauthorized
 from newsstand.signing import HEADER, BadSignature
@@ -47,7 +48,7 @@ def page_routes(desk: Desk) -> APIRouter:
 
     async def named(request: Request, name: str) -> Response:
         """The page that the origin has under a name; what it is may change, and `ETag` with it."""
-        await desk.member(request)
+        await desk.free_member(request)
         return await _page(desk, request, f"named/{name}")
 
     responses = {**PAGE_RESPONSES, **_ELSEWHERE, **problems(401, 404, 416, 422, 503)}
@@ -97,6 +98,8 @@ async def _page(desk: Desk, request: Request, path: str) -> Response:
         served = await desk.pages.get(path, _asker(desk, request))
     except TooLarge:
         return await _passed_on(desk, request, path, begun)
+    except Unchanged:
+        return _unchanged(request)
     if isinstance(served, SentTo):
         headers = {REDIRECT: served.peer.server, "Location": served.location, "Cache-Control": "no-store"}
         return Response(status_code=307, headers=headers)
@@ -119,9 +122,10 @@ def _asker(desk: Desk, request: Request) -> Asker:
         )
     goes = request.headers.get(REDIRECTS, "").lower() == "yes" and request.method == "GET"
     invalid_at = request.headers.get(INVALID_AT)
-    if invalid_at is not None and not (invalid_at.isascii() and invalid_at.isprintable() and len(invalid_at) < 64):
+    if invalid_at is not None and not is_broker_name(invalid_at):
         raise Refused(422, f"header {INVALID_AT}: must be the name of a broker")
-    return Asker(place, goes, invalid_at)
+    has = re.fullmatch(r'(?:W/)?"([0-9a-f]{32})"', request.headers.get("if-none-match", ""))
+    return Asker(place, goes, invalid_at, "" if has is None else has[1], wants=request.method == "GET")
 
 
 def _whole(request: Request, path: str, served: Served) -> Response:
@@ -133,6 +137,11 @@ def _whole(request: Request, path: str, served: Served) -> Response:
         whole = Whole(content.version, len(content.data), content.type)
         more |= {"Cache-Control": "private, no-cache", **_dated(content)}
     return page_answer(request, whole, lambda start, end: content.data[start:end], more)
+
+
+def _unchanged(request: Request) -> Response:
+    headers = {"ETag": request.headers["if-none-match"], "Cache-Control": "private, no-cache"}
+    return Response(status_code=304, headers={**headers, "X-Cache": "miss", "X-Served-By": "origin"})
 
 
 def _dated(content: Content) -> dict[str, str]:

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 
-from newsstand.broker.page_content import Content, is_fixed
+from newsstand.broker.page_content import Content, TooLarge, is_fixed
 from newsstand.errors import BadInput, NewsstandError, NotFound
 from newsstand.model import is_page_path
 from newsstand.planning.push_cache import CacheCounts, PushCache, Verdict
-from newsstand.planning.push_offers import Offer
+from newsstand.planning.push_offers import Offer, Taken
 from newsstand.planning.push_room import Room
 
 logger = logging.getLogger(__name__)
 CLUSTER = 1
 """The number of the only origin that pushes to a broker: its data cluster, which may use all of the room."""
+AGAIN_S = 5.0
+"""How long copies are served without another try, after a check that failed."""
 AT_ONCE = 4
 """Pages of one push that are fetched at the same time."""
 
@@ -70,12 +73,16 @@ def read_pushed(body: bytes) -> Pushed:
 class Copies:
     """The pages that were pushed here; used from the event loop's thread only."""
 
-    def __init__(self, room: int, fetch: Fetch, now_s: Callable[[], float]) -> None:
+    def __init__(self, room: int, largest: int, fetch: Fetch, now_s: Callable[[], float]) -> None:
+        """A page of more than `largest` bytes is not taken: `fetch` would refuse it."""
+        self._largest = largest
         self._cache: PushCache[str] = PushCache(Room(size=room), origin_share=1.0)
         self._fetch = fetch
         self._now_s = now_s
         self._contents: dict[str, Content] = {}
         self._checks: dict[str, asyncio.Task[Content | None]] = {}
+        self._asked_in_vain: dict[str, float] = {}
+        """When a check of a copy has failed last."""
         self._pushing = asyncio.Lock()
         self.changed = asyncio.Event()
         """Set when a push has changed what is here."""
@@ -87,7 +94,7 @@ class Copies:
     @property
     def bytes(self) -> int:
         """Bytes of the pages that are here."""
-        return sum(len(content.data) for content in self._contents.values())
+        return self._cache.used.size
 
     def __len__(self) -> int:
         return len(self._contents)
@@ -101,18 +108,28 @@ class Copies:
         return list(self._contents)
 
     async def pushed(self, pages: Sequence[PushedPage]) -> Kept:
-        """The origin offers pages: take those that are worth it, and say which when they have come."""
+        """The origin offers pages: fetch those that are worth it, then take them, and say which are here.
+
+        Nothing makes room for a page before it has come.
+        """
         async with self._pushing:
-            offers = [Offer(one.path, one.size, one.modified_ms / 1000, one.requests) for one in pages]
-            before = set(self._contents)
-            taken = self._cache.push(CLUSTER, offers, self._now_s())
-            self._let_go()
+            offers = [
+                Offer(one.path, one.size, one.modified_ms / 1000, one.requests)
+                for one in pages
+                if one.size <= self._largest
+            ]
+            before, begun = set(self._contents), self._now_s()
+            wanted = set(self._cache.would_keep(CLUSTER, offers, begun))
+            self.counts.refused += len(pages) - len(wanted)
             turn = asyncio.Semaphore(AT_ONCE)
-            await asyncio.gather(*(self._bring(path, turn) for path in taken.kept))
-            kept = [path for path in taken.kept if path in self._contents]
+            come = await asyncio.gather(*(self._bring(one, turn) for one in offers if one.page in wanted))
+            fetched = {offer.page: (offer, content) for offer, content in filter(None, come)}
+            taken = self._cache.push(CLUSTER, [offer for offer, _ in fetched.values()], begun)
+            self._contents |= {path: fetched[path][1] for path in taken.kept}
+            self._let_go(taken)
             if before != self._contents.keys():
                 self.changed.set()
-            return Kept(kept, sorted(before - self._contents.keys()))
+            return Kept(list(taken.kept), sorted(before - self._contents.keys()))
 
     async def get(self, path: str) -> Content | None:
         """A copy for a reader, checked if it may be stale; None if there is none."""
@@ -135,48 +152,60 @@ class Copies:
         """Ask the origin whether a copy is still good; what it has now. An origin that is away changes nothing."""
         copy = self._contents[path]
         asked = self._now_s()
+        if asked < self._asked_in_vain.get(path, -math.inf) + AGAIN_S:
+            return copy
         try:
             newer = await self._fetch(path, copy.version)
-        except NotFound:
+        except (NotFound, TooLarge):
             self._drop(path)
             return None
         except NewsstandError as error:
             logger.warning("page %s could not be checked and is served as it is: %s", path, error)
+            self._asked_in_vain[path] = self._now_s()
             return copy
+        self._asked_in_vain.pop(path, None)
         if newer is None:
             # As of when it was asked: what changed meanwhile is for the next check to find.
             self._cache.confirm(CLUSTER, path, asked)
             return copy
-        self._renew(path, newer, asked)
+        held = self._contents.get(path)
+        if held is not None and held.modified_ms > newer.modified_ms:  # a push was faster
+            return held
+        taken = self._cache.renew(CLUSTER, _offer(path, newer, asked), asked)
+        if taken.kept:
+            self._contents[path] = newer
+        else:
+            self._contents.pop(path, None)
+        self._let_go(taken)
         return newer
 
-    async def _bring(self, path: str, turn: asyncio.Semaphore) -> None:
-        """Fetch a page that the push-cache has taken, or its newer version; without its bytes it is not here."""
-        held = self._contents.get(path)
-        if held is not None and is_fixed(path):
-            return
+    async def _bring(self, offer: Offer[str], turn: asyncio.Semaphore) -> tuple[Offer[str], Content] | None:
+        """Fetch a page that is worth it; what is here already is only checked. None if it cannot be had."""
+        held = self._contents.get(offer.page)
+        if held is not None and is_fixed(offer.page):
+            return offer, held
         asked = self._now_s()
         try:
             async with turn:
-                content = await self._fetch(path, "" if held is None else held.version)
+                content = await self._fetch(offer.page, "" if held is None else held.version) or held
         except NewsstandError as error:
-            logger.warning("page %s was pushed and could not be fetched: %s", path, error)
-            self._drop(path)
-            return
-        if content is not None:
-            self._renew(path, content, asked)
-
-    def _renew(self, path: str, content: Content, asked: float) -> None:
-        """The origin has given this content; it may be larger than it was said to be, and then has to fit."""
-        self._contents[path] = content
-        modified = content.modified_ms / 1000 or asked  # of unknown age is new: it is checked often
-        self._cache.renew(CLUSTER, Offer(path, len(content.data), modified), asked)
-        self._let_go()
+            logger.warning("page %s was pushed and could not be fetched: %s", offer.page, error)
+            return None
+        assert content is not None  # without a version to compare with there is always an answer
+        return _offer(offer.page, content, asked, offer.requests), content
 
     def _drop(self, path: str) -> None:
         self._cache.drop(CLUSTER, path)
         self._contents.pop(path, None)
+        self._asked_in_vain.pop(path, None)
 
-    def _let_go(self) -> None:
-        for path in [path for path in self._contents if (CLUSTER, path) not in self._cache]:
-            del self._contents[path]
+    def _let_go(self, taken: Taken[str]) -> None:
+        for _, path in taken.left:
+            if (CLUSTER, path) not in self._cache:
+                self._contents.pop(path, None)
+                self._asked_in_vain.pop(path, None)
+
+
+def _offer(path: str, content: Content, asked: float, requests: float = 0.0) -> Offer[str]:
+    """A page as it has come, which may not be as it was said to be. Of unknown age is new, to be checked often."""
+    return Offer(path, len(content.data), content.modified_ms / 1000 or asked, requests)

@@ -85,9 +85,9 @@ class Desk:
 
 
 def require_free(member: Member) -> None:
-    """Topics are not for tokens that are limited to channels."""
+    """Topics and named pages are not for tokens that are limited to channels."""
     if member.claims.allow is not None:
-        raise Refused(403, "the token is limited to channels; topics need one without limits")
+        raise Refused(403, "the token is limited to channels; topics and named pages need one without limits")
 
 
 def refused(error: NewsstandError) -> Refused:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
 from newsstand.errors import NewsstandError
+from newsstand.serving.near import MODIFIED
 
-MODIFIED = "Newsstand-Modified"
+_TYPE = re.compile(r"[!-~][ -~]{0,255}")
+_MODIFIED = re.compile(r"[0-9]{1,15}", re.ASCII)
+_TAG = re.compile(r'(?:W/)?"([!#-~]{1,64})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,13 @@ async def content_of(response: httpx.Response, largest: int) -> Content:
                 break
     if size > largest:
         raise TooLarge(f"page '{response.url.path}' has more than {largest} bytes")
-    headers = response.headers
-    modified = headers.get(MODIFIED, "")
+    type, tag, modified = (response.headers.get(name, "") for name in ("content-type", "etag", MODIFIED))
+    known = _TAG.fullmatch(tag)
     return Content(
         b"".join(pieces),
-        headers.get("content-type", "application/octet-stream"),
-        headers.get("etag", "").strip('"'),
-        int(modified) if modified.isdecimal() else 0,
+        type if _TYPE.fullmatch(type) else "application/octet-stream",
+        "" if known is None else known[1],
+        int(modified) if _MODIFIED.fullmatch(modified) else 0,
     )
 
 

@@ -41,7 +41,7 @@ class PageParts:
             push=settings.pages_push,
             largest=settings.largest_page,
         )
-        self.copies = Copies(settings.push_cache_bytes, self._origin_has, time.time)
+        self.copies = Copies(settings.push_cache_bytes, settings.largest_page, self._origin_has, time.time)
         self.pages = Pages(
             settings.name,
             self.shelf,

@@ -18,32 +18,51 @@ from dataclasses import dataclass
 import httpx
 
 from newsstand.broker.copies import Copies
-from newsstand.broker.page_content import Content, content_of, is_fixed
+from newsstand.broker.page_content import Content, TooLarge, content_of, is_fixed
 from newsstand.broker.page_metrics import PageMetrics, Source
 from newsstand.broker.redirects import Peer, Redirected, RedirectMemory
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import Tickets
 from newsstand.broker.upstream import Away, Upstream
 from newsstand.errors import NewsstandError, NotFound
+from newsstand.model import page_id
 from newsstand.planning.places import Place
 from newsstand.serving.near import INVALID_AT, near_headers
 
 logger = logging.getLogger(__name__)
 PEER_S = 3.0
-"""How long another broker may take to answer; the origin is asked then."""
+"""How long another broker may take to begin its answer, and between its pieces."""
+SLOW = 1 << 16
+"""Bytes a second of a slow line."""
+AT_ONCE = 16
+"""Pages that are fetched from the origin at the same time; results have to get through, too."""
 
 
 class InVain(NewsstandError):
-    """Another broker does not have the page, or does not answer."""
+    """Another broker does not have the page."""
+
+
+class NotThere(InVain):
+    """Another broker does not answer."""
+
+
+class Unchanged(NewsstandError):
+    """The page is still of the version that its reader has."""
 
 
 @dataclass(frozen=True)
 class Asker:
-    """Who wants a page: where it is, whether it goes to other brokers itself, and where it was in vain."""
+    """Who wants a page."""
 
     place: Place
     goes: bool = False
+    """Whether it goes to other brokers itself."""
     invalid_at: str | None = None
+    """The broker where it was in vain."""
+    has: str = ""
+    """The version that it has already."""
+    wants: bool = True
+    """Whether it wants the page itself, so that it counts as demand."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +108,7 @@ class Pages:
         self._peers = peers
         self._largest = largest
         self._now_s = now_s
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._coming: dict[tuple[str, object], asyncio.Task[Content]] = {}
 
     async def get(self, path: str, asker: Asker) -> Served | SentTo:
@@ -103,9 +123,9 @@ class Pages:
             try:
                 return await self._from_origin(path, asker, asker.invalid_at)
             except Redirected as redirected:
-                self.memory.learn(asker.place, redirected.told)
-                peer = Peer(redirected.told.server, redirected.told.url)
-        if peer.server == self.name:  # the page was here until just now
+                peer = self.memory.learn(asker.place, redirected.told)
+        now = self._now_s()
+        if peer.server == self.name or self.memory.rests(peer.server, now):  # it was here until just now, or died
             self._was_in_vain(path, asker.place, peer.server)
             return await self._from_origin(path, asker, peer.server)
         if asker.goes:
@@ -116,6 +136,8 @@ class Pages:
         except InVain as error:
             logger.info("%s; the origin is asked", error)
             self._was_in_vain(path, asker.place, peer.server)
+            if isinstance(error, NotThere):
+                self.memory.lost(peer.server, self._now_s())
             return await self._from_origin(path, asker, peer.server)
         return self._count(content, "peer", peer.server)
 
@@ -147,8 +169,8 @@ class Pages:
             yield response
 
     async def _from_origin(self, path: str, asker: Asker, invalid_at: str | None) -> Served:
-        way = ("origin", asker.place, invalid_at)
-        content = await self._fetched(path, way, lambda: self._ask_origin(path, asker.place, invalid_at))
+        way = ("origin", asker, invalid_at)
+        content = await self._fetched(path, way, lambda: self._ask_origin(path, asker, invalid_at))
         return self._count(content, "miss", "origin")
 
     async def _fetched(
@@ -168,11 +190,16 @@ class Pages:
             self.shelf.missed(page, content)
         return content
 
-    async def _ask_origin(self, path: str, place: Place, invalid_at: str | None) -> Content:
-        headers = near_headers(place.lat, place.lon, place.node)
+    async def _ask_origin(self, path: str, asker: Asker, invalid_at: str | None) -> Content:
+        place = asker.place
+        headers = near_headers(place.lat, place.lon, place.node) if asker.wants else {}
         if invalid_at is not None:
             headers[INVALID_AT] = invalid_at
-        async with self._upstream.page(path, headers) as response:
+        if asker.has and not is_fixed(path):
+            headers["If-None-Match"] = f'"{asker.has}"'
+        async with self._turns, self._upstream.page(path, headers) as response:
+            if response.status_code == 304:
+                raise Unchanged(path)
             return await self._content(path, response)
 
     async def _content(self, path: str, response: httpx.Response) -> Content:
@@ -183,16 +210,21 @@ class Pages:
         return await content_of(response, self._largest)
 
     async def _ask_peer(self, path: str, peer: Peer) -> Content:
+        """The page as another broker has it: its bytes have to be those that its id or its version stands for."""
         try:
-            async with (
-                asyncio.timeout(PEER_S),
-                self._peers.stream("GET", self.location(peer, path)) as response,
-            ):
-                if response.status_code != 200:
-                    raise InVain(f"broker '{peer.server}' answers {response.status_code}")
-                return await content_of(response, self._largest)
+            async with asyncio.timeout(PEER_S) as limit:
+                async with self._peers.stream("GET", self.location(peer, path), timeout=PEER_S) as response:
+                    if response.status_code != 200:
+                        raise InVain(f"broker '{peer.server}' answers {response.status_code}")
+                    limit.reschedule(asyncio.get_running_loop().time() + PEER_S + self._largest / SLOW)
+                    content = await content_of(response, self._largest)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            raise InVain(f"broker '{peer.server}' does not answer ({type(error).__name__})") from error
+            raise NotThere(f"broker '{peer.server}' does not answer ({type(error).__name__})") from error
+        except TooLarge as error:
+            raise InVain(f"broker '{peer.server}': {error}") from error
+        if page_id(content.data) != (path.removeprefix("pages/") if is_fixed(path) else content.version):
+            raise NotThere(f"broker '{peer.server}' answers something else than the page")
+        return content
 
     def _was_in_vain(self, path: str, place: Place, server: str) -> None:
         self.metrics.in_vain()

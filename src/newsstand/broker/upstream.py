@@ -12,8 +12,7 @@ import msgspec
 
 from newsstand.broker.broker import Span
 from newsstand.broker.fetches import Fetched
-from newsstand.broker.redirects import Redirected
-from newsstand.broker.redirects import Told as PeerTold
+from newsstand.broker.redirects import Redirected, RedirectTold
 from newsstand.broker.told import fetched
 from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
 from newsstand.model import Channel, Parameter, Scalar
@@ -224,9 +223,11 @@ class Upstream:
                 opened = self._http.stream("GET", f"/{path}", headers=dict(headers))
                 response = await stack.enter_async_context(opened)
                 if response.status_code == 307 and REDIRECT in response.headers:
-                    raise Redirected(_decoded(await response.aread(), PeerTold))
-                if response.next_request is not None:
-                    response = await self._http.send(response.next_request, stream=True, follow_redirects=True)
+                    raise Redirected(_decoded(await response.aread(), RedirectTold))
+                if (elsewhere := response.next_request) is not None:
+                    for name in [name for name in elsewhere.headers if name.startswith("newsstand-")]:
+                        del elsewhere.headers[name]  # where readers are is nobody else's business
+                    response = await self._http.send(elsewhere, stream=True, follow_redirects=True)
                     stack.push_async_callback(response.aclose)
                 yield response
         except httpx.HTTPError as error:

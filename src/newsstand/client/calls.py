@@ -96,8 +96,9 @@ class Calls:
         content: bytes | None = None,
         params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
+        answer_s: float | None = None,
     ) -> Answer:
-        """One attempt; raises Lost or NotNow if another may do better."""
+        """One attempt, with its own patience or that of all; raises Lost or NotNow if another may do better."""
         sent = dict(headers or {})
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
@@ -121,7 +122,7 @@ class Calls:
                     headers=sent,
                     allow_redirects=False,
                     proxy=proxy_for(url),
-                    timeout=self._patience_for(content),
+                    timeout=self._patience_for(content, answer_s),
                 ) as response,
             ):
                 answer = Answer(url, response.status, response.headers, await response.read())
@@ -134,8 +135,10 @@ class Calls:
             raise NotNow(reason_of(answer), _retry_after(answer))
         return answer
 
-    def _patience_for(self, content: bytes | None) -> aiohttp.ClientTimeout:
+    def _patience_for(self, content: bytes | None, answer_s: float | None) -> aiohttp.ClientTimeout:
         """aiohttp waits for ever while it sends, so what a line may not take at once has a limit for all of it."""
+        if answer_s is not None:
+            return aiohttp.ClientTimeout(connect=answer_s, sock_read=answer_s)
         if content is None or len(content) <= SMALL:
             return self._patience
         longest = self._pace.answer_s + len(content) / SLOW
@@ -157,7 +160,7 @@ class Calls:
 
 def accepted(answer: Answer) -> Answer:
     """The answer, if it is a good one; else the error that it tells of."""
-    if 200 <= answer.status < 300 or answer.status in (304, 307):
+    if 200 <= answer.status < 300 or answer.status == 304:
         return answer
     reason = reason_of(answer)
     if answer.status == 404:

@@ -237,7 +237,9 @@ class Client:
 
     # Between the parts.
 
-    async def _ask(self, method: str, path: str, *, deadline_s: float | None = -1.0, **more: Any) -> Answer:
+    async def _ask(
+        self, method: str, path: str, *, deadline_s: float | None = -1.0, may_be_sent: bool = False, **more: Any
+    ) -> Answer:
         if self._closed:
             raise Misused("the client is closed")
         refused = 0
@@ -256,6 +258,8 @@ class Client:
                     raise SessionEnded("new tokens are not accepted, either: do all brokers have the same secret?")
                 self._session.refused(token)
                 raise NotNow("the token is not accepted")
+            if may_be_sent and answer.status == 307 and answer.headers.get("newsstand-redirect"):
+                return answer
             return accepted(answer)
 
         patience = self._pace.deadline_s if deadline_s == -1.0 else deadline_s

@@ -14,12 +14,11 @@ from fastapi.responses import StreamingResponse
 from newsstand.cluster.api_desk import Desk, form_of
 from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
-from newsstand.model import Broker, Scalar, Subscription
+from newsstand.model import Broker, Scalar, Subscription, is_broker_name
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, problems
 
 MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536
-BROKER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 class Registration(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,7 +61,7 @@ def broker_routes(desk: Desk) -> APIRouter:
         desk.admit(request, ("broker", broker))
         async with desk.body(request, MOST_BROKER_BYTES) as body:
             registration = decoded(body, Registration)
-        if BROKER_NAME.fullmatch(broker) is None:
+        if not is_broker_name(broker):
             raise Refused(422, "a broker's name is a lower-case letter, then at most 62 of a-z, 0-9, _ and -")
         require_url("callback", registration.callback, "http://127.0.0.1:8790/notify")
         made = await desk.ask(desk.looking, cluster.register_broker, broker, registration.callback)

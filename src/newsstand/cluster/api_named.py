@@ -12,8 +12,9 @@ from newsstand.cluster.api_desk import ANY, Desk
 from newsstand.cluster.api_push import REDIRECT, Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import NamedPagesShape, PutPageShape
 from newsstand.cluster.named_pages import NamedPage, Put
-from newsstand.cluster.page_origin import Redirected
+from newsstand.cluster.page_origin import SentTo
 from newsstand.model import LONGEST_PAGE_NAME
+from newsstand.serving.near import MODIFIED
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 from newsstand.serving.refusals import BODY, TOKEN, answer, problems
 
@@ -72,20 +73,20 @@ def named_routes(desk: Desk) -> APIRouter:
         desk.admit(request, ("broker", ANY), ("read", None))
         origin = desk.cluster.origin
 
-        def look() -> Redirected | tuple[NamedPage, bytes]:
+        def look() -> SentTo | tuple[NamedPage, bytes]:
             if request.method == "HEAD":
                 return origin.named.find(name), b""
             origin.named.find(name)
             return origin.asked(f"named/{name}", demand) or origin.named.read(name)
 
         found = await desk.ask(desk.looking, look)
-        if isinstance(found, Redirected):
+        if isinstance(found, SentTo):
             return redirect_answer(f"named/{name}", found)
         page, content = found
         more = {
             "Cache-Control": "private, no-cache",
             "Last-Modified": formatdate(page.modified_ms // 1000, usegmt=True),
-            "Newsstand-Modified": str(page.modified_ms),
+            MODIFIED: str(page.modified_ms),
         }
         whole = Whole(page.id, page.size, page.type)
         response = page_answer(request, whole, lambda start, end: content[start:end], more)

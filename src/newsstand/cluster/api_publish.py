@@ -15,7 +15,7 @@ from newsstand.cluster.api_push import Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import GoneProblem, ReceiptShape, ResultsShape, SlicesShape, raw_body
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.notification import result_facts
-from newsstand.cluster.page_origin import Redirected
+from newsstand.cluster.page_origin import SentTo
 from newsstand.cluster.pages import StoredPage
 from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
@@ -148,7 +148,7 @@ def page_routes(desk: Desk) -> APIRouter:
         desk.admit(request, ("broker", ANY), ("read", None))
         is_head = request.method == "HEAD"
 
-        def look() -> tuple[StoredPage, Redirected | None]:
+        def look() -> tuple[StoredPage, SentTo | None]:
             stored = desk.cluster.page(page)
             here = stored.url is None and not is_head
             return stored, desk.cluster.origin.asked(f"pages/{page}", demand) if here else None

@@ -7,18 +7,20 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Header, Request, Response
 
-from newsstand.cluster.api_brokers import BROKER_NAME, require_url
+from newsstand.cluster.api_brokers import require_url
 from newsstand.cluster.api_desk import Desk
 from newsstand.cluster.api_shapes import AnnouncedShape, RedirectShape, raw_body
 from newsstand.cluster.origin import Demand
-from newsstand.cluster.page_origin import Redirected
-from newsstand.cluster.push_caches import PushCache
+from newsstand.cluster.page_origin import SentTo
+from newsstand.cluster.push_caches import KnownCache
+from newsstand.model import is_broker_name
 from newsstand.planning.places import Place
 from newsstand.serving.near import INVALID_AT, NEAR, NODE, near_of
 from newsstand.serving.near import REDIRECT as REDIRECTED_TO
 from newsstand.serving.refusals import BODY, TOKEN, Refused, Responses, answer, decoded, problems
 
-MOST_ANNOUNCED_BYTES = 16 * 2**20
+MOST_ANNOUNCED_BYTES = 4 * 2**20
+MOST_ANNOUNCED = 10_000
 
 REDIRECT: Responses = {307: {"model": RedirectShape, "description": "A broker has a copy, at `Location`."}}
 """The answer to a request for a page that is sent elsewhere, for /openapi.json."""
@@ -29,7 +31,7 @@ class Announcement(msgspec.Struct, forbid_unknown_fields=True):
 
     url: str
     push: str
-    pages: list[str]
+    pages: Annotated[list[str], msgspec.Meta(max_length=MOST_ANNOUNCED)]
     lat: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
     lon: Annotated[float, msgspec.Meta(ge=-180, le=180)] | None = None
     node: Annotated[str, msgspec.Meta(min_length=1, max_length=128)] | None = None
@@ -43,7 +45,7 @@ async def demand_of(
     ] = None,
 ) -> Demand | None:
     """Who wants a page, as the headers tell; None if they do not tell where that is."""
-    if invalid_at is not None and BROKER_NAME.fullmatch(invalid_at) is None:
+    if invalid_at is not None and not is_broker_name(invalid_at):
         raise Refused(422, f"header {INVALID_AT}: must be the name of a broker")
     told = {name: value for name, value in ((NEAR, near), (NODE, node)) if value is not None}
     place = near_of(told)
@@ -53,7 +55,7 @@ async def demand_of(
 Wanted = Annotated[Demand | None, Depends(demand_of)]
 
 
-def redirect_answer(path: str, found: Redirected) -> Response:
+def redirect_answer(path: str, found: SentTo) -> Response:
     """The answer that sends a request to a broker."""
     cache = found.cache
     headers = {
@@ -92,7 +94,7 @@ def push_cache_routes(desk: Desk) -> APIRouter:
             raise Refused(422, "url: must not have a query")
         if (told.lat is None) != (told.lon is None):
             raise Refused(422, "lat and lon: give both or neither")
-        cache = PushCache(broker, told.url, told.push, Place(told.lat, told.lon, told.node))
+        cache = KnownCache(broker, told.url, told.push, Place(told.lat, told.lon, told.node))
         return answer(await desk.ask(desk.looking, desk.cluster.origin.announce, cache, told.pages))
 
     @router.delete(path, response_model=dict[str, object], responses=problems(*TOKEN, 404))

@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from newsstand.cluster.app_folder import App
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.named_pages import NamedPages
-from newsstand.cluster.page_origin import PageOrigin, Redirected
+from newsstand.cluster.page_origin import PageOrigin, SentTo
 from newsstand.cluster.page_pushing import PagePushing
 from newsstand.cluster.pages import PageStore
-from newsstand.cluster.push_caches import LEASE_S, PushCache
+from newsstand.cluster.push_caches import LEASE_S, KnownCache
 from newsstand.errors import BadApp, NotFound
 from newsstand.model import Broker, is_page_path
 from newsstand.planning.places import Place
@@ -69,7 +70,7 @@ class Origin:
         if self._pushing is not None:
             self._pushing.stop()
 
-    def asked(self, path: str, demand: Demand | None) -> Redirected | None:
+    def asked(self, path: str, demand: Demand | None) -> SentTo | None:
         """Where to send a request for a page that is here; None if it is to be answered."""
         if self._pushes is None or demand is None:
             return None
@@ -83,10 +84,13 @@ class Origin:
         if self._pushes is not None and demand is not None:
             self._metrics.page_answered(size)
 
-    def announce(self, cache: PushCache, pages: Sequence[str]) -> dict[str, object]:
+    def announce(self, cache: KnownCache, pages: Sequence[str]) -> dict[str, object]:
         """A broker is a push-cache that has these pages; what it is told. Raise NotFound, or BadApp for a path."""
-        if self._broker(cache.name) is None:
+        broker = self._broker(cache.name)
+        if broker is None:
             raise NotFound(f"no broker '{cache.name}'")
+        if urlsplit(cache.push)[:2] != urlsplit(broker.callback)[:2]:
+            raise BadApp("push: must be where the broker's callback is")
         for path in pages:
             require_path(path)
         if self._pushes is not None:

@@ -7,29 +7,31 @@ who want them, and push-caches by name. It moves no pages and has no clock.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
-from newsstand.cluster.push_caches import LEASE_S, PushCache, PushCaches
+from newsstand.cluster.push_caches import LEASE_S, KnownCache, PushCaches
 from newsstand.cluster.push_settings import PushOptions
 from newsstand.planning.places import Network, Place
 from newsstand.planning.push_clusters import available_servers
 from newsstand.planning.push_origin import PopularPage, PushOrigin, PushSettings
 from newsstand.planning.push_places import ORIGIN, Whereabouts
 
-MOST_REDIRECTED = 1000
+MOST_REDIRECTED = 100
 """How many pages a redirect tells of."""
+MOST_REPORTS = 10_000
 NOBODY = -1
 """The number of a push-cache that was never heard of."""
 
 
 @dataclass(frozen=True)
-class Redirected:
+class SentTo:
     """A request is sent to a push-cache, which has these pages, too."""
 
-    cache: PushCache
+    cache: KnownCache
     pages: tuple[str, ...]
 
 
@@ -37,7 +39,7 @@ class Redirected:
 class PagePush:
     """These pages, the most popular first, go to that push-cache."""
 
-    cache: PushCache
+    cache: KnownCache
     pages: tuple[PopularPage[str], ...]
 
 
@@ -56,6 +58,8 @@ class PageOrigin:
             started,
         )
         self._caches = PushCaches(lease_s)
+        self._reports: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Pages that were not where they should have been, and until when that is believed."""
         self._lock = threading.Lock()
 
     @property
@@ -64,7 +68,7 @@ class PageOrigin:
         with self._lock:
             return self._origin.decides_at
 
-    def request(self, path: str, place: Place, now: float, invalid_at: str | None = None) -> Redirected | None:
+    def request(self, path: str, place: Place, now: float, invalid_at: str | None = None) -> SentTo | None:
         """Where to send a request for a page that comes from a place; None if it is to be answered here.
 
         Who was sent to a push-cache in vain says to which, and is not sent anywhere again.
@@ -72,6 +76,8 @@ class PageOrigin:
         with self._lock:
             self._expire(now)
             invalid = None if invalid_at is None else self._number(invalid_at)
+            if invalid_at is not None:
+                self._reported(invalid_at, path, now)
             redirect = self._origin.request(path, self._where.subnet(place), now, invalid)
             if redirect is None:
                 return None
@@ -80,16 +86,16 @@ class PageOrigin:
         pages = redirect.pages
         if len(pages) > MOST_REDIRECTED:
             pages = (path, *islice((page for page in pages if page != path), MOST_REDIRECTED - 1))
-        return Redirected(cache, pages)
+        return SentTo(cache, pages)
 
-    def announce(self, cache: PushCache, pages: Iterable[str], now: float) -> None:
+    def announce(self, cache: KnownCache, pages: Iterable[str], now: float) -> None:
         """A push-cache is there and has these pages, and no others."""
         with self._lock:
             self._expire(now)
             self._caches.announce(cache, now)
             number = self._where.server(cache.name, cache.place)
             self._origin.redirects.remove_server(number)
-            self._origin.taken(number, pages)
+            self._origin.taken(number, (page for page in pages if (cache.name, page) not in self._reports))
 
     def gone(self, name: str) -> None:
         """A push-cache has left or does not answer: nobody is sent there until it announces itself again."""
@@ -122,6 +128,15 @@ class PageOrigin:
     def _expire(self, now: float) -> None:
         for name in self._caches.expire(now):
             self._forget(name)
+        while self._reports and next(iter(self._reports.values())) <= now:
+            self._reports.popitem(last=False)
+
+    def _reported(self, name: str, path: str, now: float) -> None:
+        """Somebody was at a push-cache in vain: for a lease its own word for the page counts for nothing."""
+        self._reports[name, path] = now + self._caches.lease_s
+        self._reports.move_to_end((name, path))
+        if len(self._reports) > MOST_REPORTS:
+            self._reports.popitem(last=False)
 
     def _forget(self, name: str) -> None:
         self._origin.redirects.remove_server(self._number(name))

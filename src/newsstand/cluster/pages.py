@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from newsstand.errors import BadInput, NoRoom
-from newsstand.model import Page
+from newsstand.model import Page, page_id
 
 MAX_PAGE_BYTES = 2**20
 """How large a page may be that a publication carries, unless the app says otherwise."""
@@ -65,7 +65,7 @@ class _Metadata(msgspec.Struct):
 def carried(content: bytes, type: str = "application/octet-stream") -> Page:
     """The page that is this content."""
     _require_type(type)
-    return Page(_digest(content), len(content), type)
+    return Page(page_id(content), len(content), type)
 
 
 def elsewhere(url: str, size: int, type: str = "application/octet-stream") -> Page:
@@ -217,10 +217,6 @@ def _make_folder(folder: Path) -> None:
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def _require_type(type: str) -> None:

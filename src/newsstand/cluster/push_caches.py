@@ -12,7 +12,7 @@ LEASE_S = 30.0
 
 
 @dataclass(frozen=True)
-class PushCache:
+class KnownCache:
     """A broker that keeps what is pushed to it."""
 
     name: str
@@ -29,17 +29,17 @@ class PushCaches:
     def __init__(self, lease_s: float = LEASE_S) -> None:
         self.lease_s = lease_s
         # In the order of their last word, so that those whose lease is over are found without a search.
-        self._caches: OrderedDict[str, tuple[PushCache, float]] = OrderedDict()
+        self._caches: OrderedDict[str, tuple[KnownCache, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._caches)
 
-    def announce(self, cache: PushCache, now: float) -> None:
+    def announce(self, cache: KnownCache, now: float) -> None:
         """A push-cache is there, and may be somewhere else than before."""
         self._caches[cache.name] = cache, now + self.lease_s
         self._caches.move_to_end(cache.name)
 
-    def find(self, name: str) -> PushCache | None:
+    def find(self, name: str) -> KnownCache | None:
         """The push-cache of that name, if it is there."""
         found = self._caches.get(name)
         return None if found is None else found[0]

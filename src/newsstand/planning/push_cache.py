@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Container, Iterable, Sequence
+from copy import copy as shallow
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -170,6 +171,15 @@ class PushCache(Generic[Page]):
         Median and trust are those of before the first of the pages.
         """
         return self._placed(origin, offers, now, believed=True)
+
+    def would_keep(self, origin: int, offers: Iterable[Offer[Page]], now: float) -> tuple[Page, ...]:
+        """Which of the pages would be here after a push, for those who fetch before they push. Nothing changes."""
+        self._unit(now)
+        trial = shallow(self)
+        trial.counts = CacheCounts()
+        trial._copies, trial._used_by = dict(self._copies), dict(self._used_by)
+        trial._records = self._records.copy()
+        return trial.push(origin, offers, now).kept
 
     def drop(self, origin: int, page: Page) -> None:
         """The page shall not be here any more."""

@@ -39,6 +39,7 @@ class Whereabouts:
     def __init__(self, origin: Place, network: Network | None = None, most_subnets: int = MOST_SUBNETS) -> None:
         self.network = network or Network()
         self.servers: dict[int, Place] = {ORIGIN: origin}
+        self._server_nodes = frozenset([origin.node])
         self._names: list[str] = [""]
         self._numbers: dict[str, int] = {}
         self._most_subnets = most_subnets
@@ -52,6 +53,7 @@ class Whereabouts:
         if number == len(self._names):
             self._names.append(name)
         self.servers[number] = place
+        self._server_nodes = frozenset(one.node for one in self.servers.values())
         return number
 
     def number(self, name: str) -> int | None:
@@ -67,7 +69,7 @@ class Whereabouts:
         key = Place(
             None if place.lat is None else round(place.lat, 1),
             None if place.lon is None else round(place.lon, 1),
-            place.node if place.node in self.network else None,
+            place.node if place.node in self.network or place.node in self._server_nodes else None,
         )
         number = self._subnets.get(key)
         if number is None:
@@ -100,8 +102,10 @@ class _ByPlace:
         self._strategy = strategy
 
     def distance(self, subnet: int, server: int) -> float:
+        # It is compared with that of the origin: nearest is by hops if that one can be told in hops.
         place = self._where.place(subnet)
-        return self._metric(place)(place, self._where.servers[server], self._where.network)
+        metric = self._metric(place, [self._where.servers[ORIGIN]])
+        return metric(place, self._where.servers[server], self._where.network)
 
     def nearest(self, subnets: Ints, servers: Ints) -> Ints:
         places = [self._where.servers[server] for server in servers.tolist()]
@@ -112,7 +116,7 @@ class _ByPlace:
         by_miles: list[int] = []
         for position, subnet in enumerate(subnets.tolist()):
             place = self._where.place(subnet)
-            if self._metric(place) is METRICS["miles"]:
+            if self._metric(place, places) is METRICS["miles"]:
                 by_miles.append(position)
                 continue
             if place.node not in by_node:
@@ -124,9 +128,9 @@ class _ByPlace:
             found[by_miles] = servers[_fewest_miles(asking, places)]
         return found
 
-    def _metric(self, place: Place) -> Metric:
+    def _metric(self, place: Place, compared: Sequence[Place]) -> Metric:
         if self._strategy == "nearest":
-            return known_metric(place, self._where.servers.values(), self._where.network)
+            return known_metric(place, compared, self._where.network)
         return METRICS[self._strategy]
 
 

@@ -40,6 +40,12 @@ class TrackRecords:
         for origin, (granted, earned) in self._records.items():
             self._records[origin] = (granted * factor, earned * factor)
 
+    def copy(self) -> TrackRecords:
+        """The same records, to be changed by themselves."""
+        other = TrackRecords(self._most)
+        other._records = OrderedDict(self._records)
+        return other
+
     def _add(self, origin: int, granted: float, earned: float) -> None:
         before = self._records.pop(origin, (0.0, 0.0))
         self._records[origin] = (before[0] + granted, before[1] + earned)

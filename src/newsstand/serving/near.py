@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from newsstand.serving.refusals import Refused
 
@@ -18,7 +19,9 @@ REDIRECTS = "Newsstand-Redirects"
 """`yes` if a client goes itself where it is sent, and comes back if it went in vain."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,3}(\.[0-9]{1,12})?")
-_NODE = re.compile(r"[!-~]{1,128}")
+_LONGEST_NODE = 64
+MODIFIED = "Newsstand-Modified"
+"""When a page was last modified, in Unix milliseconds."""
 
 
 class Near(NamedTuple):
@@ -34,8 +37,10 @@ def near_of(headers: Mapping[str, str]) -> Near | None:
     place, node = headers.get(NEAR), headers.get(NODE)
     if place is None and node is None:
         return None
-    if node is not None and _NODE.fullmatch(node) is None:
-        raise Refused(422, f"header {NODE}: must be the name of a node, 1 to 128 characters without spaces")
+    if node is not None:
+        node = unquote(node)
+        if not 1 <= len(node) <= _LONGEST_NODE or not node.isprintable():
+            raise Refused(422, f"header {NODE}: must be the name of a node, percent-encoded, 1 to 64 characters")
     if place is None:
         return Near(None, None, node)
     parts = [part.strip() for part in place.split(",")]
@@ -49,4 +54,4 @@ def near_of(headers: Mapping[str, str]) -> Near | None:
 def near_headers(lat: float | None, lon: float | None, node: str | None) -> dict[str, str]:
     """The headers that tell of a place."""
     told = {} if lat is None or lon is None else {NEAR: f"{lat:.6f},{lon:.6f}"}
-    return told if node is None else {**told, NODE: node}
+    return told if node is None else {**told, NODE: quote(node, safe="")}

@@ -42,6 +42,7 @@ def page_answer(
         "ETag": tag,
         "Cache-Control": "private, max-age=31536000, immutable",
         "Accept-Ranges": "bytes",
+        "Content-Type": page.type,  # as a header, since a framework would add a charset to it
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox",
         **(more or {}),
@@ -62,11 +63,11 @@ def page_answer(
     headers["Content-Length"] = str(end - start)
     status = 206 if part else 200
     if request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=page.type)
+        return Response(status_code=status, headers=headers)
     content = read(start, end)
     if isinstance(content, bytes):
-        return Response(content, status, headers, page.type)
-    return StreamingResponse(content, status, headers, page.type)
+        return Response(content, status, headers)
+    return StreamingResponse(content, status, headers)
 
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:
