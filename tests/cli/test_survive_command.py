@@ -268,6 +268,7 @@ def test_spark_gives_the_same_answers(tmp_path: Path) -> None:
         ["--slots", "3,5", "--brokers", "1,2", *FEW],
         ["--slots", "3,5", "--method", "exact"],
         ["--brokers", "2", "--target-mst", "5", *FEW],
+        ["--slots", "5,301", "--client-rate", "0.1,1e14", "--method", "exact,simulate", *FEW[2:]],
     )
     commands = [
         ["survive", *words, *where, "--json"] for words in questions for where in ([], ["--master", "local[2]"])
@@ -281,6 +282,12 @@ def test_spark_gives_the_same_answers(tmp_path: Path) -> None:
         check=True,
     )
     outcomes = json.loads((tmp_path / "outcomes.json").read_text())
-    assert [outcome["code"] for outcome in outcomes] == [0] * 6
+    assert [outcome["code"] for outcome in outcomes] == [0] * 8
     for here, there in zip(outcomes[::2], outcomes[1::2], strict=True):
         assert json.loads(here["out"]) == json.loads(there["out"])
+    refused = [
+        (one["slots"], one["client_rate"], one["method"]) for one in json.loads(here["out"]) if "refused" in one
+    ]
+    assert {(301, 0.1, "exact"), (301, 1e14, "exact"), (5, 1e14, "simulate"), (301, 1e14, "simulate")} <= {
+        *refused
+    }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from newsstand.cli import survive
 from newsstand.cli.main import run
 from newsstand.lab import survival_answers
 from newsstand.lab.intervals import Interval
@@ -115,6 +117,22 @@ def test_a_figure_is_told_and_one_that_was_refused_leaves_the_old_as_it_was(
     capsys.readouterr()
     assert run(["survive", "--slots", "5,6", "--figure", str(file)]) == 0
     assert capsys.readouterr().err == f"figure: {file}\n"
+
+
+# Progress
+
+
+def test_a_single_question_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = []
+
+    def each(items: Iterable[object], total: int, text: str) -> Iterator[object]:
+        followed.append((total, text))
+        yield from items
+
+    monkeypatch.setattr(survive, "each", each)
+    assert run(["survive", "--slots", "5"]) == 0
+    assert run(["survive", "--slots", "5", "--method", "simulate", "--observations", "400"]) == 0
+    assert followed == [(1, "computing"), (10, "simulating")]
 
 
 # What is not used
