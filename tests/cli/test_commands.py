@@ -122,7 +122,10 @@ def test_a_folder_named_like_a_policy_is_no_trace(tmp_path: Path, monkeypatch: p
     assert spread(after) == ["simulate", "trace", "--policy", "lru", "--policy", "sub"]
 
 
-@pytest.mark.parametrize("spelling", ["--policy", "--policy --json", "--policy=", "--policy ,", "--capacity= 1"])
+@pytest.mark.parametrize(
+    "spelling",
+    ["--policy", "--policy --json", "--policy=", "--policy ,", "--capacity= 1", "--policy lru,,", "--policy ,lru"],
+)
 def test_an_option_without_a_value_is_named(spelling: str) -> None:
     option = spelling.split(maxsplit=1)[0].rstrip("=")
     with pytest.raises(BadOption, match=f"^{option}: a value is missing$"):
@@ -131,6 +134,17 @@ def test_an_option_without_a_value_is_named(spelling: str) -> None:
 
 def test_policy_files_may_have_commas_in_their_names() -> None:
     assert spread(["policies", "--policy-file", "a,b.py"]) == ["policies", "--policy-file", "a,b.py"]
+
+
+def test_methods_are_many_where_a_command_takes_many() -> None:
+    asked = spread(["survive", "--slots", "5", "--method", "exact", "reduced,simulate"])
+    assert asked == [
+        "survive",
+        "--slots",
+        "5",
+        *("--method", "exact", "--method", "reduced", "--method", "simulate"),
+    ]
+    assert spread(["plan", "--method", "greedy", "net.json"]) == ["plan", "--method", "greedy", "net.json"]
 
 
 def test_other_commands_are_left_alone() -> None:

@@ -9,6 +9,8 @@ from newsstand.errors import BadOption
 
 MANY = ("--policy", "--capacity", "--beta", "--policy-file", "--cache-bytes")
 """The options that take one or more values."""
+MANY_OF = {"survive": ("--method",)}
+"""Those that do so for one command only."""
 
 ONE = (
     *("--figure", "--format", "--master", "--conf"),
@@ -25,12 +27,13 @@ def spread(arguments: Sequence[str]) -> list[str]:
     """
     spreaded: list[str] = []
     option, before = "", ""
+    many = (*MANY, *MANY_OF.get(arguments[0] if arguments else "", ()))
     words = 0
     for argument in arguments:
         if argument.startswith("--"):
-            _require_value(before)
+            _require_value(before, many)
             name, equals, value = argument.partition("=")
-            option = name if name in MANY else ""
+            option = name if name in many else ""
             if option and equals:
                 spreaded += _each(option, value)
             elif not option:
@@ -42,7 +45,7 @@ def spread(arguments: Sequence[str]) -> list[str]:
             words += before not in ONE
             spreaded.append(argument)
         before = argument
-    _require_value(before)
+    _require_value(before, many)
     return spreaded
 
 
@@ -50,13 +53,13 @@ def _is_value(word: str, option: str, *, first: bool, trace_known: bool) -> bool
     return first or trace_known or option == "--policy-file" or not Path(word).exists()
 
 
-def _require_value(argument: str) -> None:
-    if argument in MANY:
+def _require_value(argument: str, many: Sequence[str]) -> None:
+    if argument in many:
         raise BadOption(f"{argument}: a value is missing")
 
 
 def _each(option: str, values: str) -> list[str]:
-    each = [values] if option == "--policy-file" else [value for value in values.split(",") if value]
-    if not any(each):
+    each = [values] if option == "--policy-file" else values.removesuffix(",").split(",")
+    if not all(each):
         raise BadOption(f"{option}: a value is missing")
     return [part for value in each for part in (option, value)]
