@@ -256,3 +256,12 @@ def test_a_node_without_a_place_is_named(tmp_path: Path) -> None:
     path.write_text("Athens Patras\n")
     with pytest.raises(BadNetwork, match=r"net\.txt: a list of edges tells no places"):
         read_backbone(path)
+
+
+def test_a_network_that_is_too_large_for_hops_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.graphml").write_text(GRAPHML)
+    monkeypatch.setattr("newsstand.planning.backbone_files.LARGEST_NETWORK", 1)
+    with pytest.raises(BadNetwork, match=r"net\.graphml: \d nodes; hops are known for at most 1$"):
+        read_backbone(tmp_path / "net.graphml")

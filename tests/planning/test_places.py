@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from push_worlds import internets
 
 from newsstand.errors import BadOption
+from newsstand.planning.backbone import Hosts, Internet
 from newsstand.planning.geography import Places, miles
 from newsstand.planning.places import METRICS, NEVER, NOWHERE, Network, Place, great_circle_miles, known_metric
 from newsstand.planning.push_clusters import cluster_requests, winner
 from newsstand.planning.push_places import LIVE_STRATEGIES, ORIGIN, Whereabouts
 from newsstand.planning.push_redirects import RedirectTable
+from newsstand.planning.push_strategies import nearness
 
 LATITUDES = st.floats(-90, 90)
 LONGITUDES = st.floats(-180, 180)
@@ -141,3 +145,32 @@ def test_clusters_form_around_servers_by_place() -> None:
 def test_a_strategy_that_is_not_known_is_named() -> None:
     with pytest.raises(BadOption, match="strategy is luck: choose of nearest, hops, miles, random"):
         Whereabouts(NOWHERE).nearness("luck", Random(1))
+
+
+@given(internets(), st.sampled_from(["hops", "miles"]), st.data())
+def test_it_is_near_what_is_near_in_the_laboratory(internet: Internet, strategy: str, data: st.DataObject) -> None:
+    """The same world twice: by matrices and arrays, and by names and places."""
+    names = internet.backbone.names
+    links = [(names[one - 1], names[other - 1]) for one, other in internet.backbone.topology.edges]
+    origin, *others = range(len(internet.servers))
+    where = Whereabouts(_place(internet.servers, origin, names), Network(links))
+    assert [where.server(f"s{number}", _place(internet.servers, number, names)) for number in others] == others
+    subnets = [where.subnet(_place(internet.subnets, number, names)) for number in range(len(internet.subnets))]
+    live, lab = where.nearness(strategy, Random(1)), nearness(strategy, internet, np.random.default_rng(1))
+    requests = data.draw(st.lists(st.integers(0, 9), min_size=len(subnets), max_size=len(subnets)))
+    if others:
+        seen = Counter()
+        for number, count in zip(subnets, requests, strict=True):
+            seen[number] += count
+        expected = cluster_requests(dict(enumerate(requests)), others, lab)
+        assert cluster_requests(seen, others, live) == expected
+    table: RedirectTable[str] = RedirectTable(ORIGIN)
+    for number in others:
+        table.add(number, ["named/a"])
+    for number, subnet in enumerate(subnets):
+        assert table.redirect("named/a", subnet, live) == table.redirect("named/a", number, lab)
+
+
+def _place(hosts: Hosts, number: int, names: tuple[str, ...]) -> Place:
+    lat, lon = float(hosts.places.latitudes[number]), float(hosts.places.longitudes[number])
+    return Place(lat, lon, names[hosts.nodes[number]])

@@ -123,6 +123,26 @@ def test_an_origin_with_its_share_makes_room_among_its_own() -> None:
     assert cache.used_by(2) == Used(0, 0)
 
 
+def test_an_origin_that_is_alone_replaces_what_is_wanted_no_more() -> None:
+    """Three quarters of the room are free, so that the median of the room is 0; that of its share is not."""
+    cache = PushCache[str](Room(slots=16), 0.25, half_life_s=10.0, check_share=NEVER_CHECK)
+    cache.push(1, offers("abcd"), now=0.0)
+    ask(cache, 1, "aabbcd")
+    assert cache.push(1, offers("x", requests=5.0), now=0.0) == Taken(("x",), ((1, "c"),))
+    assert cache.popularity(1, "x", 0.0) == 0, "to all it is worth what it earns here"
+    # A year later nothing of what was wanted is left, and new pages come in as they are claimed.
+    taken = cache.push(1, offers("klmn", requests=5.0), now=365 * 86_400.0)
+    assert {"k", "l"} <= set(taken.kept)
+
+
+def test_of_one_push_the_earlier_page_stays() -> None:
+    cache = counting(Room(slots=8), origin_share=0.25)
+    cache.push(1, offers("ab"), now=0.0)
+    ask(cache, 1, "ab")
+    assert cache.push(1, [Offer("c", 1, requests=1.0), Offer("d", 1, requests=9.0)], now=0.0).kept == ("c", "d")
+    assert cache.push(1, [Offer(page, 1, requests=9.0) for page in "efg"], now=0.0).kept == ("e", "f")
+
+
 def test_a_quarter_is_rounded_down_but_is_a_slot_at_least() -> None:
     assert PushCache[int](Room(slots=11)).origin_room == Room(slots=2)
     assert PushCache[int](Room(slots=3)).origin_room == Room(slots=1)
@@ -280,14 +300,17 @@ STEPS = st.lists(
 )
 
 
-def median(cache: PushCache[int], sizes: dict[tuple[int, int], int], now: float) -> float:
-    """The least popularity, 0 or that of a page, above which pages have at most half of the room."""
-    popularity = {key: cache.popularity(*key, now) for key in cache.pages()}
+def median(
+    cache: PushCache[int], sizes: dict[tuple[int, int], int], now: float, origin: int | None = None
+) -> float:
+    """The least popularity, 0 or that of a page, above which pages have at most half of the room or share."""
+    room = cache.room if origin is None else cache.origin_room
+    popularity = {key: cache.popularity(*key, now) for key in cache.pages() if origin is None or key[0] == origin}
     for least in sorted({0.0, *popularity.values()}):
         above = [key for key, value in popularity.items() if value > least]
         slots, size = len(above), sum(sizes[key] for key in above)
-        if (cache.room.slots is None or slots <= max(1, cache.room.slots // 2)) and (
-            cache.room.size is None or size <= cache.room.size // 2
+        if (room.slots is None or slots <= max(1, room.slots // 2)) and (
+            room.size is None or size <= room.size // 2
         ):
             return least
     raise AssertionError
@@ -319,7 +342,12 @@ def test_room_shares_and_popular_pages_are_respected_whatever_is_pushed(
         # Each page once, as one that is pushed again may grow beyond what it was taken for.
         fresh = list({offer.page: offer for offer in fresh}.values())
         limit = median(cache, sizes, now)
-        safe = [key for key in cache.pages() if cache.popularity(*key, now) > limit]
+        own_limit = max(limit, median(cache, sizes, now, origin))
+        safe = [
+            key
+            for key in cache.pages()
+            if cache.popularity(*key, now) > (own_limit if key[0] == origin else limit)
+        ]
         taken = cache.push(origin, fresh, now)
         sizes |= {(origin, offer.page): offer.size for offer in fresh}
         assert all(key in cache for key in safe)
@@ -354,6 +382,9 @@ class PlainCache:
         counts = sorted((count for count, _ in self.kept.values()), reverse=True)
         half = max(1, self.slots // 2)
         median = counts[half] if len(counts) > half else 0.0
+        own = sorted((count for key, (count, _) in self.kept.items() if key[0] == origin), reverse=True)
+        own_half = max(1, self.most // 2)
+        own_median = own[own_half] if len(own) > own_half else 0.0
         trust = min(1.0, (self.earned[origin] + 1) / (self.granted[origin] + 1))
         together = set()
         for offer in offered:
@@ -363,11 +394,17 @@ class PlainCache:
             value = max(trust * min(offer.requests, median), old)
             together.add(key)
             pool = [one for one in self.kept if one[0] == origin]
-            if len(pool) < self.most:
+            worth = value
+            if len(pool) >= self.most:
+                pool = [one for one in pool if one not in together]
+                worth = max(value, trust * min(offer.requests, own_median))
+                if not pool:
+                    continue
+            else:
                 pool = list(self.kept) if len(self.kept) >= self.slots else []
             if pool:
                 least = min(pool, key=lambda one: self.kept[one])
-                if self.kept[least][0] > value or (self.kept[least][0] == value and least in together):
+                if self.kept[least][0] > worth or (self.kept[least][0] == worth and least in together):
                     continue
                 del self.kept[least]
             self.kept[key] = [value, arrival]

@@ -94,7 +94,7 @@ def hosts_at_places(backbone: Backbone, places: Places) -> Hosts:
 
 @dataclass(frozen=True, eq=False)
 class Internet:
-    """Subnets with clients, and servers, all at nodes of a backbone; servers are origins, push-caches or both."""
+    """Subnets with clients, and servers, all at nodes of a backbone; servers are origins or push-caches."""
 
     backbone: Backbone
     subnets: Hosts

@@ -21,6 +21,7 @@ from newsstand.errors import BadNetwork
 from newsstand.overlay.files import NetworkFile, read_network
 from newsstand.overlay.topology import Edge, Topology
 from newsstand.planning.backbone import Backbone
+from newsstand.planning.distances import LARGEST_NETWORK
 from newsstand.planning.geography import MOST_LATITUDE, MOST_LONGITUDE, Places
 
 NODES, EDGES = "nodes.csv", "edges.csv"
@@ -28,7 +29,10 @@ NODES, EDGES = "nodes.csv", "edges.csv"
 
 def read_backbone(path: Path) -> Backbone:
     """The backbone in a folder with nodes.csv and edges.csv, or in a GraphML file whose nodes all have places."""
-    return _read_tables(path) if path.is_dir() else _with_places(path, read_network(path))
+    backbone = _read_tables(path) if path.is_dir() else _with_places(path, read_network(path))
+    if len(backbone) > LARGEST_NETWORK:
+        raise BadNetwork(f"{path}: {len(backbone):,} nodes; hops are known for at most {LARGEST_NETWORK:,}")
+    return backbone
 
 
 def _with_places(path: Path, network: NetworkFile) -> Backbone:

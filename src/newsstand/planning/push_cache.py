@@ -8,15 +8,15 @@ Taken(kept=('a', 'b'), left=())
 
 Popularity is counted here: requests, of which each fades with a half-life. What an origin says of a page is a
 claim, believed up to the median, above which pages have at most half of the room, and only as far as its earlier
-claims came true. So a page that is new here never displaces one above the median, and new pages never raise the
-median, whatever an origin claims, how much it pushes and under how many names; and no origin has more than its
-share of the room.
+claims came true. So a page that is new here never displaces one of another origin above the median, and new pages
+never raise the median, whatever an origin claims, how much it pushes and under how many names; and no origin has
+more than its share of the room. Against its own pages a claim counts up to the median of that share.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from copy import copy as shallow
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +25,7 @@ from typing import Generic, TypeVar
 
 from newsstand.errors import BadOption
 from newsstand.planning.push_consistency import CHECK_SHARE, must_check
+from newsstand.planning.push_copies import Copy, freed, median
 from newsstand.planning.push_offers import Offer, Taken
 from newsstand.planning.push_room import Room, Used
 from newsstand.planning.push_trust import TrackRecords
@@ -63,26 +64,6 @@ class CacheCounts:
     """Pages that made room for others or fitted no more."""
 
 
-@dataclass(slots=True, eq=False)
-class _Copy(Generic[Page]):
-    origin: int
-    page: Page
-    size: int
-    modified: float
-    checked: float
-    popularity: float
-    arrival: int
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Lowest leaves first: the least popular, of equals the one that came first."""
-        return self.popularity, self.arrival
-
-    @property
-    def used(self) -> Used:
-        return Used(1, self.size)
-
-
 class PushCache(Generic[Page]):
     """Copies of pages of many origins, in so many slots, bytes or both.
 
@@ -112,7 +93,7 @@ class PushCache(Generic[Page]):
         self.used = Used()
         self._half_life_s = half_life_s
         self._check_share = check_share
-        self._copies: dict[tuple[int, Page], _Copy[Page]] = {}
+        self._copies: dict[tuple[int, Page], Copy[Page]] = {}
         self._used_by: dict[int, Used] = {}
         self._records = TrackRecords()
         self._arrivals = 0
@@ -189,18 +170,23 @@ class PushCache(Generic[Page]):
     def _placed(self, origin: int, offers: Iterable[Offer[Page]], now: float, believed: bool) -> Taken[Page]:
         unit = self._unit(now)
         ranked = sorted(self._copies.values(), key=attrgetter("rank"))
-        most, trust = (self._median(ranked), self._records.trust(origin, unit)) if believed else (0.0, 0.0)
+        trust = self._records.trust(origin, unit) if believed else 0.0
+        most = median(ranked, self.room)
+        most_own = median([copy for copy in ranked if copy.origin == origin], self.origin_room)
         before = tuple(self._copies)
         # A dictionary as a set that keeps an order.
         offered: dict[Page, None] = {}
         for offer in offers:
-            old: _Copy[Page] | None = self._copies.get((origin, offer.page))
-            credit = trust * min(max(0.0, offer.requests * unit), most)
-            new = _Copy(origin, offer.page, offer.size, offer.modified, now, credit, self._arrivals)
+            old: Copy[Page] | None = self._copies.get((origin, offer.page))
+            claim = max(0.0, offer.requests * unit)
+            credit = trust * min(claim, most)
+            new = Copy(origin, offer.page, offer.size, offer.modified, now, credit, self._arrivals)
             if old is not None:
                 new.popularity, new.arrival = max(credit, old.popularity), old.arrival
             offered[offer.page] = None
-            leaving: list[_Copy[Page]] | None = self._leaving(new, old, ranked, offered)
+            leaving: list[Copy[Page]] | None = self._leaving(
+                new, old, ranked, offered, trust * min(claim, most_own)
+            )
             for copy in (old, *(leaving or ())):
                 if copy is not None:
                     ranked.remove(copy)
@@ -215,28 +201,23 @@ class PushCache(Generic[Page]):
         self.counts.left += len(left)
         return Taken(tuple(page for page in offered if (origin, page) in self._copies), tuple(left))
 
-    def _median(self, ranked: Sequence[_Copy[Page]]) -> float:
-        """The least popularity above which pages have at most half of the room, of slots and of bytes.
-
-        Room that nobody uses counts as not popular at all. Were it the median of the pages, large new ones could
-        raise it by leaving fewer.
-        """
-        above = Used()
-        half = self.room.part(0.5)
-        for copy in reversed(ranked):
-            above += copy.used
-            if not half.holds(above):
-                return copy.popularity
-        return 0.0
-
     def _leaving(
-        self, new: _Copy[Page], old: _Copy[Page] | None, ranked: list[_Copy[Page]], offered: Container[Page]
-    ) -> list[_Copy[Page]] | None:
-        """The copies that leave for a new one; None if it does not come in."""
+        self,
+        new: Copy[Page],
+        old: Copy[Page] | None,
+        ranked: list[Copy[Page]],
+        offered: Container[Page],
+        own_worth: float,
+    ) -> list[Copy[Page]] | None:
+        """The copies that leave for a new one; None if it does not come in.
+
+        Among pages of its own origin, but for those of the same push, it may be worth more than to all.
+        """
         replaced = old.used if old else Used()
-        own: list[_Copy[Page]] | None = _freed(
+        own: list[Copy[Page]] | None = freed(
             new,
-            (copy for copy in ranked if copy.origin == new.origin and copy is not old),
+            max(new.popularity, own_worth),
+            (copy for copy in ranked if copy.origin == new.origin and copy.page not in offered),
             self.origin_room,
             self.used_by(new.origin) - replaced,
             offered,
@@ -245,16 +226,18 @@ class PushCache(Generic[Page]):
             return None
         gone = {id(old)} | {id(copy) for copy in own}
         used = self.used - replaced - sum((copy.used for copy in own), Used())
-        others = _freed(new, (copy for copy in ranked if id(copy) not in gone), self.room, used, offered)
+        others = freed(
+            new, new.popularity, (copy for copy in ranked if id(copy) not in gone), self.room, used, offered
+        )
         return None if others is None else own + others
 
-    def _add(self, copy: _Copy[Page]) -> None:
+    def _add(self, copy: Copy[Page]) -> None:
         self._copies[copy.origin, copy.page] = copy
         self._arrivals += 1
         self.used += copy.used
         self._used_by[copy.origin] = self.used_by(copy.origin) + copy.used
 
-    def _remove(self, copy: _Copy[Page]) -> None:
+    def _remove(self, copy: Copy[Page]) -> None:
         del self._copies[copy.origin, copy.page]
         self.used -= copy.used
         remaining = self.used_by(copy.origin) - copy.used
@@ -277,25 +260,3 @@ class PushCache(Generic[Page]):
             self._records.scale(2.0**-doublings)
             self._unit_since, doublings = now, 0.0
         return float(2.0**doublings)
-
-
-def _freed(
-    new: _Copy[Page], candidates: Iterable[_Copy[Page]], room: Room, used: Used, offered: Container[Page]
-) -> list[_Copy[Page]] | None:
-    """The candidates that leave so that a new copy fits; None if it cannot, or if one of them is worth more.
-
-    Of equals the newer one wins, but of those offered together the earlier.
-    """
-    freed: list[_Copy[Page]] = []
-    used += new.used
-    if room.holds(used):
-        return freed
-    for copy in candidates:
-        together = copy.origin == new.origin and copy.page in offered
-        if copy.popularity > new.popularity or (copy.popularity == new.popularity and together):
-            return None
-        freed.append(copy)
-        used -= copy.used
-        if room.holds(used):
-            return freed
-    return None

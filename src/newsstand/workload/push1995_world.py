@@ -28,6 +28,8 @@ EARTH_RADIUS_MILES = 3958.8
 SPREAD_MILES = 30.0
 """How far from the middle of their town subnets and servers are, north and east."""
 LIFETIME_SIGMA = 1.5
+LARGEST_PAGE = 2**53
+"""Bytes, as a trace may have."""
 
 
 class Town(Protocol):
@@ -128,7 +130,7 @@ def catalogue(settings: PushSettings) -> Catalogue:
         Catalogue(
             page,
             (page // settings.pages).astype(np.int32),
-            np.maximum(1, np.rint(sizes)).astype(np.int64)[page],
+            np.clip(np.rint(sizes), 1, LARGEST_PAGE).astype(np.int64)[page],
             modified,
             (np.arange(len(page)) - np.repeat(first, rows)).astype(np.int32),
         )
