@@ -44,14 +44,14 @@ class Forgetful(PushCache[int]):
 class Credulous(Forgetful):
     """Believes every claim."""
 
-    def _median(self, ranked: Sequence[Any]) -> float:
+    def _believable(self, ranked: Sequence[Any], room: Room) -> float:
         return math.inf
 
 
 class Unbelieving(PushCache[int]):
     """A page begins with nothing."""
 
-    def _median(self, ranked: Sequence[Any]) -> float:
+    def _believable(self, ranked: Sequence[Any], room: Room) -> float:
         return 0.0
 
 

@@ -16,7 +16,7 @@ more than its share of the room. Against its own pages a claim counts up to the 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from copy import copy as shallow
 from dataclasses import dataclass
 from enum import Enum
@@ -171,8 +171,8 @@ class PushCache(Generic[Page]):
         unit = self._unit(now)
         ranked = sorted(self._copies.values(), key=attrgetter("rank"))
         trust = self._records.trust(origin, unit) if believed else 0.0
-        most = median(ranked, self.room)
-        most_own = median([copy for copy in ranked if copy.origin == origin], self.origin_room)
+        most = self._believable(ranked, self.room)
+        most_own = self._believable([copy for copy in ranked if copy.origin == origin], self.origin_room)
         before = tuple(self._copies)
         # A dictionary as a set that keeps an order.
         offered: dict[Page, None] = {}
@@ -200,6 +200,10 @@ class PushCache(Generic[Page]):
         left = [key for key in before if key not in self._copies]
         self.counts.left += len(left)
         return Taken(tuple(page for page in offered if (origin, page) in self._copies), tuple(left))
+
+    def _believable(self, ranked: Sequence[Copy[Page]], room: Room) -> float:
+        """The largest claim that is believed of a page that is to have a part of this room."""
+        return median(ranked, room)
 
     def _leaving(
         self,
