@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from push_traces import demand, line, write_network, write_trace
 from pyspark.sql import SparkSession
 
 from newsstand.cli.main import run
-from newsstand.errors import BadOption
+from newsstand.errors import BadInput, BadOption
 from newsstand.lab.push_cache import simulated
 from newsstand.lab.push_cache_demand import PushDemand
 from newsstand.lab.push_cache_internet import internet_of
+from newsstand.lab.push_cache_outcome import PushOutcome
 from newsstand.lab.push_cache_reading import demand_of
-from newsstand.lab.push_cache_runs import Network, PushCacheRuns, uncached, without_pushing
+from newsstand.lab.push_cache_runs import Network, PushCacheRuns, read_kept, uncached, without_pushing
 from newsstand.lab.push_cache_setting import PushCacheSetting
 from newsstand.planning.backbone_files import read_backbone
 from newsstand.workload.push1995_trace import check_push_trace, read_push_trace
@@ -84,6 +86,46 @@ def test_another_trace_or_network_is_kept_apart(spark: SparkSession, trace: Push
     assert len([*tmp_path.iterdir()]) == 3
 
 
+ROW = {"setting": asdict(SETTING), "outcome": asdict(PushOutcome(requests=8, traffic=7))}
+
+
+def test_what_was_kept_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    assert read_kept(file, kept_setting) == {}
+    file.write_text(json.dumps([ROW]))
+    assert read_kept(file, kept_setting) == {SETTING: PushOutcome(requests=8, traffic=7)}
+
+
+def kept_setting(row: dict[str, Any]) -> PushCacheSetting:
+    return PushCacheSetting(**row["setting"])
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\xff",
+        json.dumps([ROW]).encode()[:-1],
+        b"7",
+        b"[7]",
+        b"[{}]",
+        b"[" * 100_000,
+        json.dumps([{**ROW, "setting": {"threshold": -1}}]).encode(),
+        json.dumps([{**ROW, "setting": {"colour": 1}}]).encode(),
+        json.dumps([{**ROW, "outcome": {}}]).encode(),
+        json.dumps([{**ROW, "outcome": {**asdict(PushOutcome()), "traffic": "much"}}]).encode(),
+        json.dumps([{**ROW, "outcome": [1, 2]}]).encode(),
+    ],
+    ids=lambda damaged: damaged[-20:].decode(errors="replace"),
+)
+def test_a_damaged_file_of_kept_simulations_is_named(tmp_path: Path, damaged: bytes) -> None:
+    file = tmp_path / "kept.json"
+    file.write_bytes(damaged)
+    with pytest.raises(BadInput) as refused:
+        read_kept(file, kept_setting)
+    assert str(refused.value) == f"{file}: is damaged; remove it, and what it kept is simulated again"
+
+
 def test_more_push_caches_only_add_to_fewer() -> None:
     trace = demand([(0.0, 0, 0, 0)], [(0, 1, 0.0)])
     few, many = (internet_of(trace, line(), count, seed=3).servers for count in (5, 20))
@@ -114,6 +156,7 @@ def test_the_command_answers_with_the_names_agreed(
         "traffic": 29_440,
         "primary_traffic": 5968,
         "server_traffic": 3634.0,
+        "primary_requests": answer["origin_answers"] + answer["redirects"] + answer["checks"],
         "active": 1,
         "available": 1,
         "stored_bytes": 1300,
@@ -127,6 +170,9 @@ def test_the_command_answers_with_the_names_agreed(
     assert {name: answer[name] for name in expected} == expected
     assert answer["without"]["traffic"] == answer["uncached"]["traffic"] == 26_500
     assert answer["saved"]["traffic"] == 1 - 29_440 / 26_500
+    assert answer["without"]["primary_requests"] == 8
+    for name in ("server_traffic", "primary_requests"):
+        assert answer["saved"][name] == 1 - answer[name] / answer["without"][name]
 
 
 def test_ranges_are_a_list_a_table_and_a_figure(
@@ -145,6 +191,12 @@ def test_ranges_are_a_list_a_table_and_a_figure(
     assert out.splitlines()[0].startswith("threshold 2, pages 10, lookup hops, client cache none")
     assert len(out.splitlines()) == 1 + 1 + 6 + 1
     assert "available push-caches" in (folder / "servers.svg").read_text()
+
+    (file,) = (folder / "kept-by-command").iterdir()
+    file.write_text(file.read_text()[:-1])
+    with lent():
+        assert run([*words, *keep]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"newsstand: {file}: is damaged; remove it")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ push and hops are the thesis's, 20 push-caches and a generated network of 200 no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -19,7 +18,7 @@ from newsstand.lab.push1995_workload import demand_made
 from newsstand.lab.push_cache import simulated
 from newsstand.lab.push_cache_internet import NODES, internet_of, made_backbone
 from newsstand.lab.push_cache_outcome import PushOutcome
-from newsstand.lab.push_cache_runs import SIMULATING, uncached, without_pushing
+from newsstand.lab.push_cache_runs import SIMULATING, read_kept, uncached, without_pushing
 from newsstand.lab.push_cache_setting import PushCacheSetting
 from newsstand.spark import stoppable
 from newsstand.workload.push1995 import PushSettings
@@ -58,6 +57,8 @@ class Experiment:
     thresholds: tuple[float, ...] = (25, 50, 100, 200, 400, 800)
     pages: tuple[int, ...] = (1, 5, 10, 20, 50)
     servers: tuple[int, ...] = (5, 10, 20, 40, 80)
+    thresholds_on_top: tuple[float, ...] = (25, 50, 200)
+    """With infinite client caches, beside the thesis's 100."""
 
     @property
     def settings(self) -> list[Task]:
@@ -72,6 +73,8 @@ class Experiment:
                 yield Task(kind, without_pushing(setting))
         for threshold in self.thresholds:
             yield Task("global", replace(CENTRE, threshold=float(threshold)))
+        for threshold in self.thresholds_on_top:
+            yield Task("global", replace(CENTRE, threshold=float(threshold), client_cache="infinite"))
         for caching in STRATEGIES:
             yield from (Task("global", replace(CENTRE, caching=caching, lookup=lookup)) for lookup in STRATEGIES)
             both = replace(CENTRE, caching=caching, lookup=caching)
@@ -125,8 +128,7 @@ def run_experiment(
     )
     file = out / "runs" / f"simulations-{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(file.read_text()) if file.exists() else []
-    done = {Task(one["kind"], PushCacheSetting(**one["setting"])): PushOutcome(**one["outcome"]) for one in kept}
+    done = read_kept(file, lambda row: Task(row["kind"], PushCacheSetting(**row["setting"])))
     todo = [task for task in experiment.tasks if task not in done]
     for start in range(0, len(todo), BATCH):
         tell(f"{start} of {len(todo)} simulations done")

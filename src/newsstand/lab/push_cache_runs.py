@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from newsstand.errors import BadInput, BadOption
 from newsstand.lab.kept_runs import digest, sources_digest, write_whole
 from newsstand.lab.push_cache import simulated
 from newsstand.lab.push_cache_demand import PushDemand
@@ -39,6 +41,7 @@ SIMULATING = (
     "planning/push_*.py",
 )
 """The sources that simulations depend on, in the package's folder."""
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +86,8 @@ class PushCacheRuns:
         self._shared = spark.sparkContext.broadcast((demand, network))
         self._file = None if keep is None else keep / f"push-cache-{_name(demand, network)}.json"
         self._done: dict[PushCacheSetting, PushOutcome] = {}
-        if self._file is not None and self._file.exists():
-            kept = json.loads(self._file.read_text())
-            self._done = {PushCacheSetting(**one["setting"]): PushOutcome(**one["outcome"]) for one in kept}
+        if self._file is not None:
+            self._done = read_kept(self._file, lambda row: PushCacheSetting(**row["setting"]))
 
     def compared(
         self, settings: Sequence[PushCacheSetting], tell: Callable[[str], None] = lambda _: None
@@ -125,6 +127,24 @@ class PushCacheRuns:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             rows = [{"setting": asdict(one), "outcome": asdict(of)} for one, of in self._done.items()]
             write_whole(self._file, rows)
+
+
+def read_kept(file: Path, key: Callable[[dict[str, Any]], Key]) -> dict[Key, PushOutcome]:
+    """The outcomes in a file of simulations, each by what `key` makes of its row; none if there is no file."""
+    if not file.exists():
+        return {}
+    try:
+        return {key(row): _kept_outcome(row["outcome"]) for row in json.loads(file.read_text())}
+    except (ValueError, LookupError, TypeError, RecursionError, BadOption) as error:
+        raise BadInput(f"{file}: is damaged; remove it, and what it kept is simulated again") from error
+
+
+def _kept_outcome(told: dict[str, int]) -> PushOutcome:
+    outcome = PushOutcome(**told)
+    for field in fields(outcome):
+        if not isinstance(told[field.name], int):
+            raise TypeError(f"{field.name} is not a whole number")
+    return outcome
 
 
 def without_pushing(setting: PushCacheSetting) -> PushCacheSetting:
