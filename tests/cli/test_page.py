@@ -205,8 +205,10 @@ def test_a_cluster_that_is_not_there_is_told(press: Press, capsys: pytest.Captur
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
-        assert page("list", "--url", url) == 2
+        assert page("list", "--url", url) == 1
     assert complaint(capsys).startswith(f"the cluster at {url} does not answer (")
+    assert page("list", "--url", "ftp://127.0.0.1") == 2
+    assert complaint(capsys) == "--url ftp://127.0.0.1: must begin with http:// or https://"
 
 
 def test_without_an_app_the_address_is_needed(press: Press, capsys: pytest.CaptureFixture[str]) -> None:

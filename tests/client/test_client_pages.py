@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from newsstand.client.calls import Answer, Lost, accepted
-from newsstand.client.errors import Refused
+from newsstand.client.errors import Misused, Refused
 from newsstand.client.nouns import Page
 from newsstand.client.pages import Pages
+from newsstand.client.publisher import Publisher
 from newsstand.model import page_id
 
 FRONT = b"<h1>Front</h1>"
@@ -35,7 +36,7 @@ class Elsewhere:
 
 
 def read(
-    elsewhere: Elsewhere, *, path: str = "/named/front", etag: str | None = None
+    elsewhere: Elsewhere, *, path: str = "named/front", etag: str | None = None
 ) -> tuple[Page | None, list[Any]]:
     """A page whose home sends the client away once, and what the home was asked."""
     asked: list[Any] = []
@@ -87,8 +88,8 @@ def test_it_comes_back_from_whatever_is_not_the_page(answer: Answer | Exception)
 
 def test_what_never_changes_is_known_by_its_id() -> None:
     untagged = Answer("", 200, {}, FRONT)
-    assert len(read(Elsewhere(untagged), path=f"/pages/{page_id(FRONT)}")[1]) == 1
-    assert len(read(Elsewhere(untagged), path=f"/pages/{page_id(b'other')}")[1]) == 2
+    assert len(read(Elsewhere(untagged), path=f"pages/{page_id(FRONT)}")[1]) == 1
+    assert len(read(Elsewhere(untagged), path=f"pages/{page_id(b'other')}")[1]) == 2
 
 
 def test_what_it_has_is_not_sent_again() -> None:
@@ -100,3 +101,32 @@ def test_what_it_has_is_not_sent_again() -> None:
 def test_for_other_calls_a_redirect_is_no_success() -> None:
     with pytest.raises(Refused):
         accepted(SENT)
+
+
+@pytest.mark.parametrize(
+    "path", ["named/../channels", "named/%2e%2e/channels", "named/a?b", "named/", "pages/../stats", "pages/0"]
+)
+def test_what_cannot_be_a_page_is_not_asked_for(path: str) -> None:
+    with pytest.raises(Misused):
+        read(Elsewhere(FROM_HOME), path=path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "type"),
+    [
+        ("a", None, "text/html"),
+        ("a", {"a": 1}, "text/html"),
+        ("a", "text", "text/html"),
+        ("a", b"", "text/html\r\nx: y"),
+        ("a", b"", None),
+        ("../a", b"", "text/html"),
+        (3, b"", "text/html"),
+    ],
+)
+def test_what_cannot_be_put_is_not_sent(name: Any, content: Any, type: Any) -> None:
+    async def put() -> None:
+        async with Publisher("http://127.0.0.1:9", "token") as publisher:
+            await publisher.put_page(name, content, type)
+
+    with pytest.raises(Misused):
+        asyncio.run(put())

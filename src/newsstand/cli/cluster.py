@@ -55,6 +55,7 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
     """
     from newsstand.cluster.app_folder import BadAppFile, read_app
     from newsstand.platform.declared import read_declared
+    from newsstand.platform.push_notes import push_notes
 
     found: list[str] = []
     for read in (read_app, read_declared):
@@ -70,12 +71,19 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
     if mistakes:
         _tell_mistakes(mistakes, as_json)
         raise typer.Exit(2)
+    notes = list(push_notes(known, read_declared(app)))
     if as_json:
         datasets = {
             name: {one.name: one.type for one in dataset.fields} for name, dataset in known.datasets.items()
         }
-        print(json.dumps({"app": str(app), "datasets": datasets, "channels": schemas, "mistakes": []}))
+        print(
+            json.dumps(
+                {"app": str(app), "datasets": datasets, "channels": schemas, "mistakes": [], "notes": notes}
+            )
+        )
         return
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     for name, dataset in known.datasets.items():
         print(f"dataset {name}: {', '.join(f'{one.name} {one.type}' for one in dataset.fields)}")
     for name, schema in schemas.items():

@@ -152,9 +152,11 @@ def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.R
 
     try:
         return client.request(method, path, **more)
+    except httpx.UnsupportedProtocol as error:
+        raise BadOption(f"--url {client.base_url}: must begin with http:// or https://") from error
     except httpx.TransportError as error:
         reason = error or type(error).__name__
-        raise BadInput(f"the cluster at {client.base_url} does not answer ({reason})") from error
+        raise NewsstandError(f"the cluster at {client.base_url} does not answer ({reason})") from error
     except (httpx.InvalidURL, ValueError) as error:
         raise BadOption(f"--url {client.base_url}: {error}") from error
 

@@ -225,7 +225,7 @@ class Client:
     async def page(self, page: str, *, etag: str) -> Page | None: ...
     async def page(self, page: str, *, etag: str | None = None) -> Page | None:
         """The content of a page; None if it is still the one of `etag`."""
-        return await self._pages.get(f"/pages/{page}", page, etag)
+        return await self._pages.get(f"pages/{page}", page, etag)
 
     @overload
     async def named_page(self, name: str) -> Page: ...
@@ -233,7 +233,7 @@ class Client:
     async def named_page(self, name: str, *, etag: str) -> Page | None: ...
     async def named_page(self, name: str, *, etag: str | None = None) -> Page | None:
         """The page that the origin has under a name now; None if it is still the one of `etag`."""
-        return await self._pages.get(f"/named/{name}", name, etag)
+        return await self._pages.get(f"named/{name}", name, etag)
 
     # Between the parts.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import random
+import re
 import ssl
 import uuid
 from collections.abc import Iterable, Mapping
@@ -82,6 +84,11 @@ class Publisher:
 
     async def put_page(self, name: str, content: bytes, type: str = "application/octet-stream") -> NamedPage:
         """Let the origin have this content under a name; durable when it returns. The same again is no change."""
+        if not isinstance(content, bytes | bytearray):
+            raise Misused(f"the content of a page is bytes, not {builtins.type(content).__name__}")
+        if not isinstance(type, str) or re.fullmatch(r"[!-~][ -~]{0,126}", type) is None:
+            raise Misused(f"{type!r} is not a media type such as text/html")
+        content = bytes(content)
         answer = await self._named("PUT", name, content=content, headers={"Content-Type": type})
         return decoded(accepted(answer), NamedPage)
 
@@ -90,7 +97,7 @@ class Publisher:
         accepted(await self._named("DELETE", name))
 
     async def _named(self, method: str, name: str, **more: Any) -> Answer:
-        if not is_page_name(name):
+        if not isinstance(name, str) or not is_page_name(name):
             raise Misused(f"{name!r} cannot be the name of a page: letters, digits and ._~- in segments")
 
         async def attempt() -> Answer:

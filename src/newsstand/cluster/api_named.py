@@ -51,7 +51,8 @@ def named_routes(desk: Desk) -> APIRouter:
         """Store the body as the page of that name, with its `Content-Type`; durable when answered."""
         desk.admit(request, ("publish", "*"))
         type = request.headers.get("content-type", "application/octet-stream")
-        async with desk.body(request, desk.options.max_page_bytes) as body:
+        advice = "that is all that max_page_bytes of [cluster] allows"
+        async with desk.bodies.read(request, desk.options.max_page_bytes, advice) as body:
 
             def put() -> Put:
                 origin = desk.cluster.origin

@@ -41,21 +41,26 @@ class Bodies:
         self._budgets: dict[int, Budget] = {}
 
     @asynccontextmanager
-    async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
-        """The body of a request, counted while it is read; held within a budget until the block ends."""
+    async def read(
+        self, request: Request, limit: int, advice: str = "send it in several requests"
+    ) -> AsyncIterator[bytes]:
+        """The body of a request, counted while it is read; held within a budget until the block ends.
+
+        Whoever sends more than the limit is given the advice.
+        """
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise Refused(415, f"Content-Encoding '{encoding}' is not read; send the body as it is")
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, advice)
         budget = self._budgets.setdefault(limit, Budget(max(2 * limit, 2**26)))
         pieces: list[bytes] = []
         size = 0
         try:
             async for piece in _pieces(request, self._patience_s):
                 if size + len(piece) > limit:
-                    raise _too_large(limit)
+                    raise _too_large(limit, advice)
                 budget.take(len(piece))
                 size += len(piece)
                 pieces.append(piece)
@@ -81,8 +86,6 @@ async def _pieces(request: Request, patience_s: float) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _too_large(limit: int) -> Refused:
+def _too_large(limit: int, advice: str) -> Refused:
     # The rest of the body is not read, so the connection cannot be used again.
-    return Refused(
-        413, f"the body is larger than {limit} bytes; send it in several requests", {"Connection": "close"}
-    )
+    return Refused(413, f"the body is larger than {limit} bytes; {advice}", {"Connection": "close"})
