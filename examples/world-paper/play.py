@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
-from newsstand.client import Client, Publisher
+from newsstand.client import Client, ClientError, Publisher
 
 PASSWORD = "a good password"
 PAGES = {"front.html": 9_000, "sport/today.html": 6_000, "weather.html": 3_000, "letters.html": 2_000}
@@ -128,4 +128,7 @@ async def play(coordinator: str, cluster: str, token: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: python play.py COORDINATOR CLUSTER TOKEN_FILE")
-    asyncio.run(play(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text().strip()))
+    try:
+        asyncio.run(play(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text().strip()))
+    except* ClientError as errors:
+        sys.exit(f"the play ends: {errors.exceptions[0]}")

@@ -63,7 +63,7 @@ def read_push_trace(spark: SparkSession, folder: str | Path) -> PushTrace:
     """A folder with the four tables, each a Parquet or CSV file, or a folder of them."""
     root = Path(folder)
     if not root.is_dir():
-        raise BadTrace(f"{folder}: no such trace folder")
+        raise BadTrace(f"{folder}: {'is a file, not a trace folder' if root.exists() else 'no such trace folder'}")
     servers, subnets, pages, requests = (read_table(spark, root, kind) for kind in TABLES)
     return PushTrace(str(folder), servers, subnets, pages, requests)
 

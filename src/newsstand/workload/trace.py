@@ -52,7 +52,7 @@ def read_trace(spark: SparkSession, folder: str | Path) -> Trace:
     """A trace folder: each table a Parquet or CSV file, or a folder of them."""
     root = Path(folder)
     if not root.is_dir():
-        raise BadTrace(f"{folder}: no such trace folder")
+        raise BadTrace(f"{folder}: {'is a file, not a trace folder' if root.exists() else 'no such trace folder'}")
     publications, requests, subscriptions = (_read_table(spark, root, name) for name in COLUMNS)
     return Trace(str(folder), publications, requests, subscriptions, folder=root)
 
