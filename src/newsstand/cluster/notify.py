@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random
 import ssl
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from newsstand.cluster.notification import PING, body_of
+from newsstand.cluster.own_loop import OwnLoop
 from newsstand.cluster.results import Delivery, Results
 from newsstand.errors import BadOption
 from newsstand.model import Broker
@@ -97,31 +97,17 @@ class Notifier:
         self._served: dict[str, _Served] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
+        self._own = OwnLoop("notifier", self.run)
 
     # From any thread
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
-        begun = threading.Event()
-
-        async def main() -> None:
-            self._running = asyncio.create_task(self.run())
-            asyncio.get_running_loop().call_soon(begun.set)
-            await asyncio.gather(self._running, return_exceptions=True)
-
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="notifier", daemon=True)
-        self._thread.start()
-        begun.wait()
+        self._own.start()
 
     def stop(self) -> None:
         """End the thread; a request under way is given up and will be repeated."""
-        loop, running, thread = self._loop, self._running, self._thread
-        if loop is not None and running is not None and thread is not None and thread.is_alive():
-            loop.call_soon_threadsafe(running.cancel)
-            thread.join()
-        self._thread = self._running = None
+        self._own.stop()
 
     def wake(self) -> None:
         """Look at the outboxes: called after each execution that was stored, and when brokers came or went."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import httpx
 import msgspec
 
 from newsstand.cluster.notify import trusting
+from newsstand.cluster.own_loop import OwnLoop
 from newsstand.cluster.page_origin import PageOrigin, PagePush
 from newsstand.model import Broker
 from newsstand.signing import HEADER, sign
@@ -63,31 +63,15 @@ class PagePushing:
         self._timeout_s = timeout_s
         self._verify = trusting(authority)
         self._last_id = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
+        self._own = OwnLoop("pushing", self._run)
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
-        begun = threading.Event()
-
-        async def main() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._running = asyncio.create_task(self._run())
-            begun.set()
-            await asyncio.gather(self._running, return_exceptions=True)
-
-        self._thread = threading.Thread(target=lambda: asyncio.run(main()), name="pushing", daemon=True)
-        self._thread.start()
-        begun.wait()
+        self._own.start()
 
     def stop(self) -> None:
         """End the thread; a push under way is given up."""
-        loop, running, thread = self._loop, self._running, self._thread
-        if loop is not None and running is not None and thread is not None and thread.is_alive():
-            loop.call_soon_threadsafe(running.cancel)
-            thread.join()
-        self._loop = self._running = self._thread = None
+        self._own.stop()
 
     async def _run(self) -> None:
         while True:
