@@ -219,6 +219,7 @@ def test_every_redirect_is_to_the_nearest_live_copy_and_none_is_missing(
     now = 0.0
     held: dict[str, set[str]] = {}
     ends: dict[str, float] = {}
+    reported: dict[tuple[str, str], float] = {}
     for kind, who, what in steps:
         now += float(who) if kind == "wait" else 0.0  # type: ignore[arg-type]
         for name in [name for name, end in ends.items() if end <= now]:
@@ -226,7 +227,8 @@ def test_every_redirect_is_to_the_nearest_live_copy_and_none_is_missing(
         name = str(who)
         if kind == "announce":
             one.announce(cache(name, BROKERS[name]), list(what), now)  # type: ignore[call-overload]
-            held[name], ends[name] = set(what), now + LEASE  # type: ignore[call-overload]
+            believed = {page for page in what if reported.get((name, page), now) <= now}  # type: ignore[attr-defined]
+            held[name], ends[name] = believed, now + LEASE
         elif kind == "gone":
             one.gone(name)
             held.pop(name, None)
@@ -237,6 +239,7 @@ def test_every_redirect_is_to_the_nearest_live_copy_and_none_is_missing(
         elif kind == "invalid":
             assert one.request(str(what), PARIS, now, invalid_at=name) is None
             held.get(name, set()).discard(str(what))
+            reported[name, str(what)] = now + LEASE
         elif kind == "request":
             assert isinstance(who, Place)
             found = one.request(str(what), who, now)
