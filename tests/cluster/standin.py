@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import uvicorn
 from apps import EMERGENCIES
 
@@ -33,6 +34,24 @@ max_body_bytes = 100000
 max_subscriptions_body_bytes = "64 MiB"
 body_timeout = "500ms"
 """
+
+
+class Asking:
+    """Asks a cluster with the token of somebody, and looks at the status of the answer."""
+
+    def __init__(self, url: str, made: Mapping[str, tuple[str, Token]]) -> None:
+        self.client = httpx.Client(base_url=url, timeout=10, trust_env=False)
+        self._made = made
+
+    def __call__(self, who: str, method: str, path: str, status: int = 200, **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._made[who][0]}", **more.pop("headers", {})}  # type: ignore[dict-item]
+        response = self.client.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
+        assert response.status_code == status, (response.status_code, response.text)
+        return response
+
+    def metric(self, name: str, who: str = "reader") -> float:
+        lines = self(who, "GET", "/metrics").text.splitlines()
+        return float(next(line.split()[1] for line in lines if line.split()[0] == f"newsstand_{name}"))
 
 
 class StandIn:

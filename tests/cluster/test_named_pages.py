@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from standin import StandIn, serving
+from standin import Asking, StandIn, serving
 
 from newsstand.cluster import pages as page_files
 from newsstand.cluster.named_pages import NamedPage, NamedPages, require_name
@@ -251,21 +250,10 @@ def test_a_file_that_is_none_of_ours_is_left_alone(store: NamedPages, tmp_path: 
 # Over HTTP
 
 
-class Caller:
-    def __init__(self, url: str) -> None:
-        self.client = httpx.Client(base_url=url, timeout=10, trust_env=False)
-
-    def __call__(self, who: str, method: str, path: str, status: int = 200, **more: object) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {MADE[who][0]}", **more.pop("headers", {})}  # type: ignore[dict-item]
-        response = self.client.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
-        assert response.status_code == status, (response.status_code, response.text)
-        return response
-
-
 @pytest.fixture
-def call(tmp_path: Path) -> Iterator[Caller]:
+def call(tmp_path: Path) -> Iterator[Asking]:
     with serving(StandIn(tmp_path), {name: token for name, (_, token) in MADE.items()}) as url:
-        caller = Caller(url)
+        caller = Asking(url, MADE)
         yield caller
         caller.client.close()
 
@@ -273,7 +261,7 @@ def call(tmp_path: Path) -> Iterator[Caller]:
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 
 
-def test_a_page_is_put_read_listed_and_dropped(call: Caller) -> None:
+def test_a_page_is_put_read_listed_and_dropped(call: Asking) -> None:
     before = time.time_ns() // 1_000_000
     made = call("gate", "PUT", "/named/news/today.html", 201, content=b"<p>1</p>", headers=HTML).json()
     assert before <= made["modified_ms"] <= time.time_ns() // 1_000_000
@@ -304,7 +292,7 @@ def test_a_page_is_put_read_listed_and_dropped(call: Caller) -> None:
     call("north", "HEAD", "/named/news/today.html", 404)
 
 
-def test_a_page_tells_when_it_was_modified_and_is_to_be_asked_for_again(call: Caller) -> None:
+def test_a_page_tells_when_it_was_modified_and_is_to_be_asked_for_again(call: Asking) -> None:
     made = call(
         "gate", "PUT", "/named/a", 201, content=b"0123456789", headers={"Content-Type": "text/plain"}
     ).json()
@@ -328,7 +316,7 @@ def test_a_page_tells_when_it_was_modified_and_is_to_be_asked_for_again(call: Ca
     assert call("north", "GET", "/named/a", headers=tag).content == b"other"
 
 
-def test_pages_are_listed_slice_by_slice_over_http(call: Caller) -> None:
+def test_pages_are_listed_slice_by_slice_over_http(call: Asking) -> None:
     for name in ("b", "a/x", "c"):
         call("gate", "PUT", f"/named/{name}", 201, content=b"")
     first = call("reader", "GET", "/named?limit=2").json()
@@ -341,7 +329,7 @@ def test_pages_are_listed_slice_by_slice_over_http(call: Caller) -> None:
     "path", ["/named/", "/named/a//b", "/named/a/%2E%2E/b", "/named/%2e", "/named/a%20b", "/named/a/"]
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_what_is_no_name_is_refused_with_422(call: Caller, method: str, path: str) -> None:
+def test_what_is_no_name_is_refused_with_422(call: Asking, method: str, path: str) -> None:
     error = call("admin", method, path, 422).json()["error"]
     assert re.match("name: must be 1 to 200 of", error)
 
@@ -357,11 +345,11 @@ def test_what_is_no_name_is_refused_with_422(call: Caller, method: str, path: st
         ("gate", "GET", "/named"),
     ],
 )
-def test_a_token_without_the_scope_gets_nothing(call: Caller, who: str, method: str, path: str) -> None:
+def test_a_token_without_the_scope_gets_nothing(call: Asking, who: str, method: str, path: str) -> None:
     assert "lacks the scope" in call(who, method, path, 403).json()["error"]
 
 
-def test_a_page_that_is_too_large_or_of_no_type_is_refused(call: Caller) -> None:
+def test_a_page_that_is_too_large_or_of_no_type_is_refused(call: Asking) -> None:
     call("gate", "PUT", "/named/a", 201, content=bytes(2**20))
     call("gate", "PUT", "/named/b", 413, content=bytes(2**20 + 1))
     call("gate", "PUT", "/named/b", 400, content=b"x", headers={"Content-Type": "nonsense"})

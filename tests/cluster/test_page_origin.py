@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from standin import StandIn, serving
+from standin import Asking, StandIn, serving
 
 from newsstand.cluster.page_origin import MOST_REDIRECTED, PageOrigin
 from newsstand.cluster.push_caches import KnownCache
@@ -301,37 +300,22 @@ ANNOUNCED = {
 }
 
 
-class Caller:
-    def __init__(self, url: str) -> None:
-        self.client = httpx.Client(base_url=url, timeout=10, trust_env=False)
-
-    def __call__(self, who: str, method: str, path: str, status: int = 200, **more: object) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {MADE[who][0]}", **more.pop("headers", {})}  # type: ignore[dict-item]
-        response = self.client.request(method, path, headers=headers, **more)  # type: ignore[arg-type]
-        assert response.status_code == status, (response.status_code, response.text)
-        return response
-
-    def metric(self, name: str) -> float:
-        lines = self("reader", "GET", "/metrics").text.splitlines()
-        return float(next(line.split()[1] for line in lines if line.split()[0] == f"newsstand_{name}"))
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path, PUSH)
 
 
 @pytest.fixture
-def call(cluster: StandIn) -> Iterator[Caller]:
+def call(cluster: StandIn) -> Iterator[Asking]:
     cluster.register_broker("north", "http://127.0.0.1:9/")
     cluster.origin.named.put("a", b"0123456789", "text/plain", 1000)
     with serving(cluster, TOKENS) as url:
-        caller = Caller(url)
+        caller = Asking(url, MADE)
         yield caller
         caller.client.close()
 
 
-def test_a_request_that_tells_where_it_is_from_is_redirected(call: Caller) -> None:
+def test_a_request_that_tells_where_it_is_from_is_redirected(call: Asking) -> None:
     assert call("north", "GET", "/named/a", headers=IN_PARIS).content == b"0123456789"
     announced = call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
     assert announced.json() == {"enabled": True, "lease_s": 30.0}
@@ -347,7 +331,7 @@ def test_a_request_that_tells_where_it_is_from_is_redirected(call: Caller) -> No
     call("north", "GET", "/named/a", headers=IN_PARIS)
 
 
-def test_pages_of_publications_are_redirected_likewise(call: Caller, cluster: StandIn) -> None:
+def test_pages_of_publications_are_redirected_likewise(call: Asking, cluster: StandIn) -> None:
     page = cluster.pages.keep(b"Hello", "text/plain").id
     there = cluster.pages.point("http://example.org/", 5).id
     paths = [f"pages/{page}", f"pages/{there}", "pages/" + "0" * 32]
@@ -363,7 +347,7 @@ def test_pages_of_publications_are_redirected_likewise(call: Caller, cluster: St
     assert "Newsstand-Redirect" not in elsewhere.headers
 
 
-def test_a_page_that_is_not_there_is_not_redirected(call: Caller) -> None:
+def test_a_page_that_is_not_there_is_not_redirected(call: Asking) -> None:
     call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
     call("admin", "DELETE", "/named/a")
     call("north", "GET", "/named/a", 404, headers=IN_PARIS)
@@ -371,7 +355,7 @@ def test_a_page_that_is_not_there_is_not_redirected(call: Caller) -> None:
     assert call.metric("origin_redirects_total") == 0
 
 
-def test_what_is_answered_and_redirected_is_counted(call: Caller, cluster: StandIn) -> None:
+def test_what_is_answered_and_redirected_is_counted(call: Asking, cluster: StandIn) -> None:
     call("north", "GET", "/named/a", headers=IN_PARIS)
     call("north", "GET", "/named/a", 206, headers=IN_PARIS | {"Range": "bytes=0-3"})
     tag = call("north", "HEAD", "/named/a", headers=IN_PARIS).headers["ETag"]
@@ -387,7 +371,7 @@ def test_what_is_answered_and_redirected_is_counted(call: Caller, cluster: Stand
     assert call.metric("origin_load") == 3, "as it was when the period ended"
 
 
-def test_requests_of_many_threads_are_counted_over_http(call: Caller) -> None:
+def test_requests_of_many_threads_are_counted_over_http(call: Asking) -> None:
     def ask(number: int) -> int:
         if number % 10 == 0:
             call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
@@ -404,7 +388,7 @@ def test_requests_of_many_threads_are_counted_over_http(call: Caller) -> None:
     assert call.metric("origin_redirects_total") == seen[307]
 
 
-def test_a_lease_that_ended_a_withdrawal_and_a_dismissal_end_redirects(call: Caller, cluster: StandIn) -> None:
+def test_a_lease_that_ended_a_withdrawal_and_a_dismissal_end_redirects(call: Asking, cluster: StandIn) -> None:
     call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
     call("north", "GET", "/named/a", 307, headers=IN_PARIS)
     cluster.now = 30.0
@@ -419,13 +403,13 @@ def test_a_lease_that_ended_a_withdrawal_and_a_dismissal_end_redirects(call: Cal
     call("north", "DELETE", "/brokers/north/push-cache", 404)
 
 
-def test_announcements_heal_a_restart_of_the_cluster(call: Caller, tmp_path: Path) -> None:
+def test_announcements_heal_a_restart_of_the_cluster(call: Asking, tmp_path: Path) -> None:
     call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
     call("north", "GET", "/named/a", 307, headers=IN_PARIS)
     again = StandIn(tmp_path, PUSH)
     again.register_broker("north", "http://127.0.0.1:9/")
     with serving(again, TOKENS) as url:
-        caller = Caller(url)
+        caller = Asking(url, MADE)
         assert caller("north", "GET", "/named/a", headers=IN_PARIS).content == b"0123456789"
         caller("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED)
         caller("north", "GET", "/named/a", 307, headers=IN_PARIS)
@@ -447,7 +431,7 @@ def test_announcements_heal_a_restart_of_the_cluster(call: Caller, tmp_path: Pat
         IN_PARIS | {"Newsstand-Invalid-At": "No Name"},
     ],
 )
-def test_malformed_headers_are_refused(call: Caller, cluster: StandIn, headers: dict[str, str]) -> None:
+def test_malformed_headers_are_refused(call: Asking, cluster: StandIn, headers: dict[str, str]) -> None:
     page = cluster.pages.keep(b"Hello", "text/plain").id
     for path in ("/named/a", f"/pages/{page}"):
         assert "header Newsstand-" in call("north", "GET", path, 422, headers=headers).json()["error"]
@@ -471,14 +455,14 @@ def test_malformed_headers_are_refused(call: Caller, cluster: StandIn, headers: 
     ],
 )
 def test_a_malformed_announcement_is_refused_as_a_whole(
-    call: Caller, change: dict[str, object], told: str
+    call: Asking, change: dict[str, object], told: str
 ) -> None:
     refused = call("north", "PUT", "/brokers/north/push-cache", 422, json=ANNOUNCED | change)
     assert refused.json()["error"].startswith(told)
     call("north", "GET", "/named/a", headers=IN_PARIS)
 
 
-def test_only_the_broker_itself_announces(call: Caller) -> None:
+def test_only_the_broker_itself_announces(call: Asking) -> None:
     for who in ("south", "reader"):
         call(who, "PUT", "/brokers/north/push-cache", 403, json=ANNOUNCED)
         call(who, "DELETE", "/brokers/north/push-cache", 403)
@@ -490,7 +474,7 @@ def test_unless_it_is_enabled_nothing_is_counted_or_redirected(tmp_path: Path) -
     cluster.register_broker("north", "http://127.0.0.1:9/")
     cluster.origin.named.put("a", b"x", "text/plain", 1000)
     with serving(cluster, TOKENS) as url:
-        call = Caller(url)
+        call = Asking(url, MADE)
         assert call("north", "PUT", "/brokers/north/push-cache", json=ANNOUNCED).json()["enabled"] is False
         assert call("north", "GET", "/named/a", headers=IN_PARIS).content == b"x"
         assert (call.metric("origin_requests_total"), call.metric("push_caches")) == (0, 0)

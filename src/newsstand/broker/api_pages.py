@@ -112,14 +112,8 @@ async def _page(desk: Desk, request: Request, path: str) -> Response:
 def _asker(desk: Desk, request: Request) -> Asker:
     """Who wants a page; one that does not say where it is is taken to be where this broker is."""
     near, settings = near_of(request.headers), desk.settings
-    if near is None:
-        place = Place(settings.lat, settings.lon, settings.node)
-    else:  # about where it is: what is known of others nearby holds for it, and nobody's address is told
-        place = Place(
-            None if near.lat is None else round(near.lat, 1),
-            None if near.lon is None else round(near.lon, 1),
-            near.node,
-        )
+    here = Place(settings.lat, settings.lon, settings.node)
+    place = here if near is None else Place(*near).about()
     goes = request.headers.get(REDIRECTS, "").lower() == "yes" and request.method == "GET"
     invalid_at = request.headers.get(INVALID_AT)
     if invalid_at is not None and not is_broker_name(invalid_at):
@@ -153,7 +147,7 @@ async def _passed_on(desk: Desk, request: Request, path: str, begun: float) -> R
     conditions = _ASKED if request.method == "GET" else ("if-none-match",)
     asked = {name: request.headers[name] for name in conditions if name in request.headers}
     stack = AsyncExitStack()
-    origin = await stack.enter_async_context(desk.pages.passed_on(path, asked))
+    origin = await stack.enter_async_context(desk.edge.upstream.page(path, asked))
     if origin.status_code not in (200, 206, 304, 416):
         await stack.aclose()
         raise not_now(f"the origin of the page answers {origin.status_code}")

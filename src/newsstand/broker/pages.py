@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 import httpx
@@ -161,12 +160,6 @@ class Pages:
             if response.status_code == 304:
                 return None
             return await self._content(path, response)
-
-    @asynccontextmanager
-    async def passed_on(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """A page that is too large for memory, piece by piece from its origin."""
-        async with self._upstream.page(path, headers) as response:
-            yield response
 
     async def _from_origin(self, path: str, asker: Asker, invalid_at: str | None) -> Served:
         way = ("origin", asker, invalid_at)

@@ -35,6 +35,11 @@ class Place:
         """Whether anything is known of it."""
         return self.lat is not None or self.node is not None
 
+    def about(self) -> Place:
+        """The same to a tenth of a degree: enough to tell who is near, and not where anybody lives."""
+        lat, lon = (None if one is None else round(one, 1) for one in (self.lat, self.lon))
+        return Place(lat, lon, self.node)
+
 
 NOWHERE = Place()
 

@@ -66,11 +66,8 @@ class Whereabouts:
 
     def subnet(self, place: Place) -> int:
         """The number of those who are at about this place: within a tenth of a degree, and at the same node."""
-        key = Place(
-            None if place.lat is None else round(place.lat, 1),
-            None if place.lon is None else round(place.lon, 1),
-            place.node if place.node in self.network or place.node in self._server_nodes else None,
-        )
+        known = place.node in self.network or place.node in self._server_nodes
+        key = Place(place.lat, place.lon, place.node if known else None).about()
         number = self._subnets.get(key)
         if number is None:
             number = self._subnets[key] = self._next_subnet
