@@ -193,3 +193,38 @@ def test_a_change_that_cannot_be_kept_does_not_hold(tmp_path: Path) -> None:
     with pytest.raises(BadApp, match=r"catalog\.json: cannot be "):
         catalog.put_dataset(dataset(level="double"))
     assert "floods" not in catalog.datasets()
+
+
+NEAR = "SELECT e.id FROM emergencies e WHERE :lat + :lon < :km"
+
+
+def test_a_channel_created_over_http_keeps_the_order_of_its_parameters(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    near = channel(catalog, "near", NEAR, lat="double", lon="double", km="double")
+    catalog.put_channel(near)
+    assert [one.name for one in open_catalog(tmp_path).channel("near").parameters] == ["lat", "lon", "km"]
+
+
+def test_a_catalog_with_sorted_parameters_of_an_earlier_version_is_read_in_their_order(tmp_path: Path) -> None:
+    catalog = open_catalog(tmp_path)
+    near = channel(catalog, "near", NEAR, lat="double", lon="double", km="double")
+    catalog.put_channel(near)
+    path = tmp_path / "data" / "catalog.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert open_catalog(tmp_path).channel("near") == near
+
+
+def test_a_channel_created_again_with_another_order_than_the_files_keeps_it(tmp_path: Path) -> None:
+    text = (
+        EMERGENCIES
+        + f"""
+[channels.near]
+query = "{NEAR}"
+parameters = {{lat = "double", lon = "double", km = "double"}}
+"""
+    )
+    catalog = open_catalog(tmp_path, text)
+    catalog.drop_channel("near")
+    other = channel(catalog, "near", NEAR, km="double", lat="double", lon="double")
+    catalog.put_channel(other)
+    assert open_catalog(tmp_path, text).channel("near") == other

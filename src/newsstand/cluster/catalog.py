@@ -80,6 +80,7 @@ class Catalog:
             "channels": {name: channel_table(one) for name, one in app.channels.items()},
         }
         kept = _read(path)
+        self._streams = kept.streams
         self.superseded: list[str] = []
         """Overrides that no longer hold because the file was edited: `datasets.NAME` or `channels.NAME`."""
         self._overrides: dict[Kind, dict[str, Override]] = {
@@ -180,7 +181,7 @@ class Catalog:
         """Keep an override, and only then let it hold."""
         declared = self._declared[kind].get(name)
         own = dict(self._overrides[kind])
-        if table == declared:
+        if json.dumps(table) == json.dumps(declared):  # with the order, which `==` does not compare
             own.pop(name, None)
         else:
             own[name] = Override(table, None if declared is None else _hash(declared))
@@ -225,7 +226,18 @@ class Catalog:
         return parse_dataset(name, table)
 
     def _channel(self, name: str, table: Table) -> Channel:
-        return parse_channel(name, table, self._datasets, self._defaults)
+        return parse_channel(name, self._in_order(name, table), self._datasets, self._defaults)
+
+    def _in_order(self, name: str, table: Table) -> Table:
+        """Restore the order of parameters in a file of an earlier version, which sorted them by name.
+
+        The list of `streams` in the same file has always kept their order.
+        """
+        given, streams = table.get("parameters"), self._streams.get(name)
+        if streams is None or not isinstance(given, dict):
+            return table
+        kept = {one.name: one.type for one in streams.parameters}
+        return {**table, "parameters": kept} if kept == given else table
 
     def _write(self, overrides: Mapping[Kind, dict[str, Override]]) -> None:
         recorded = self._recorded | {name: dataset_table(one) for name, one in self._datasets.items()}
@@ -235,7 +247,8 @@ class Catalog:
             recorded=recorded,
             streams={name: Streams(one.new, list(one.parameters)) for name, one in self._channels.items()},
         )
-        text = msgspec.json.format(msgspec.json.encode(kept, order="sorted"), indent=1)
+        # Not sorted: the order of a channel's parameters and of a dataset's fields has a meaning.
+        text = msgspec.json.format(msgspec.json.encode(kept), indent=1)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if not self._path.exists() or self._path.read_bytes() != text:

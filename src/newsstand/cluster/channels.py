@@ -8,11 +8,11 @@ from typing import TypeVar
 from newsstand.cluster.records import is_name
 from newsstand.cluster.units import duration_s, whole_number
 from newsstand.errors import BadApp
-from newsstand.model import SCALARS, Channel, Parameter, Retention
+from newsstand.model import CLAIMS, SCALARS, Channel, Parameter, Retention
 
 PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
 Number = TypeVar("Number", int, float)
-_OPTIONS = ("query", "new", "parameters", "period", "delivery", "retention")
+_OPTIONS = ("query", "new", "parameters", "period", "delivery", "retention", "bind")
 _DELIVERIES = {"pull": False, "push": True}
 
 
@@ -28,14 +28,16 @@ def read_channel(name: str, table: Mapping[str, object], new: str, defaults: Map
         if option not in _OPTIONS:
             raise BadApp(f"{place}.{option}: unknown option; one of {', '.join(_OPTIONS)}")
     given = {**defaults, **table}
+    parameters = _parameters(place, table.get("parameters", {}))
     return Channel(
         name,
         query_of(name, table),
         new,
-        _parameters(place, table.get("parameters", {})),
+        parameters,
         _at(f"{place}.period", duration_s, given["period"]) if "period" in given else None,
         _one_of(f"{place}.delivery", given.get("delivery", "pull"), _DELIVERIES),
         _retention(f"{place}.retention", given.get("retention", {})),
+        _bind(f"{place}.bind", table.get("bind", {}), {one.name: one.type for one in parameters}),
     )
 
 
@@ -57,6 +59,8 @@ def channel_table(channel: Channel) -> dict[str, object]:
     table["delivery"] = "push" if channel.push else "pull"
     kept = {"age": channel.retention.age_s, "count": channel.retention.count}
     table["retention"] = {what: limit for what, limit in kept.items() if limit is not None}
+    if channel.bind:
+        table["bind"] = dict(channel.bind)
     return table
 
 
@@ -71,6 +75,19 @@ def _parameters(place: str, declared: object) -> tuple[Parameter, ...]:
         if kind not in PARAMETER_TYPES:
             raise BadApp(f"{place}.parameters.{name}: unknown type {kind!r}; one of {', '.join(PARAMETER_TYPES)}")
     return tuple(Parameter(name, kind) for name, kind in declared.items())
+
+
+def _bind(place: str, declared: object, parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if not isinstance(declared, Mapping):
+        raise BadApp(f'{place}: must be a table such as {{user = "subscriber"}}')
+    for name, claim in declared.items():
+        if name not in parameters:
+            raise BadApp(f"{place}.{name}: no such parameter; the channel has: {', '.join(parameters) or 'none'}")
+        if claim not in CLAIMS:
+            raise BadApp(f"{place}.{name}: unknown claim {claim!r}; one of {', '.join(CLAIMS)}")
+        if parameters[name] != "string":
+            raise BadApp(f"{place}.{name}: the parameter is of type {parameters[name]}; a claim is a string")
+    return tuple(sorted(declared.items()))
 
 
 def _retention(place: str, declared: object) -> Retention:

@@ -51,8 +51,10 @@ class Cluster(Protocol):
     @property
     def origin(self) -> Origin: ...
 
-    def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
-        """Add records; they are durable when this returns."""
+    def publish(
+        self, dataset: str, body: bytes, form: Form, key: str | None, publisher: str | None = None
+    ) -> Receipt:
+        """Add records; they are durable when this returns. An idempotency key belongs to its publisher."""
 
     def datasets(self) -> Sequence[Dataset]: ...
     def dataset(self, name: str) -> Dataset: ...
