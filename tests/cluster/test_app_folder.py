@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newsstand.cluster.app_folder import CLUSTER_KEYS, BadAppFile, ClusterOptions, KafkaLog, read_app
+from newsstand.cluster.body import channel_table, parse_channel
 from newsstand.cluster.push_settings import PUSH_KEYS, PushOptions
 from newsstand.cluster.tokens import new_token, token_lines
 from newsstand.cluster.units import byte_count, duration_s
@@ -270,3 +271,39 @@ def test_what_is_no_duration_is_refused(value: object) -> None:
 def test_byte_counts_are_exact(count: int, unit: tuple[str, int]) -> None:
     assert byte_count(f"{count} {unit[0]}") == count * unit[1]
     assert byte_count(count) == count
+
+
+@pytest.mark.parametrize(
+    ("bind", "mistake"),
+    [
+        ('{user = "subscriber"}', "channels.own.bind.user: no such parameter; the channel has: kind, level"),
+        ('{kind = "group"}', "channels.own.bind.kind: unknown claim 'group'; one of subscriber"),
+        (
+            '{level = "subscriber"}',
+            "channels.own.bind.level: the parameter is of type integer; a claim is a string",
+        ),
+        ('"subscriber"', 'channels.own.bind: must be a table such as {user = "subscriber"}'),
+    ],
+)
+def test_a_binding_names_a_text_parameter_and_a_claim(tmp_path: Path, bind: str, mistake: str) -> None:
+    (tmp_path / "newsstand.toml").write_text(
+        '[datasets.reports]\nfields = {id = "string", kind = "string", level = "integer"}\n'
+        '[channels.own]\nparameters = {kind = "string", level = "integer"}\n'
+        'query = "SELECT r.id FROM reports r WHERE r.kind = :kind AND r.level = :level"\n'
+        f"bind = {bind}\n"
+    )
+    with pytest.raises(BadAppFile) as raised:
+        read_app(tmp_path)
+    assert raised.value.mistakes == [f"{tmp_path / 'newsstand.toml'}: {mistake}"]
+
+
+def test_a_binding_survives_being_written(tmp_path: Path) -> None:
+    (tmp_path / "newsstand.toml").write_text(
+        '[datasets.reports]\nfields = {id = "string", kind = "string"}\n'
+        '[channels.own]\nparameters = {kind = "string"}\nbind = {kind = "subscriber"}\n'
+        'query = "SELECT r.id FROM reports r WHERE r.kind = :kind"\n'
+    )
+    app = read_app(tmp_path)
+    table = channel_table(app.channels["own"])
+    assert parse_channel("own", table, app.datasets, {}) == app.channels["own"]
+    assert table["bind"] == {"kind": "subscriber"}

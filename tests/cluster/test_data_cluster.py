@@ -99,10 +99,17 @@ class HeldLog(FileLog):
         self.free.set()
         self.entered = threading.Event()
 
-    def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
+    def append(
+        self,
+        dataset: str,
+        lines: Sequence[bytes],
+        at_ms: int,
+        key: str | None = None,
+        publisher: str | None = None,
+    ) -> Appended:
         self.entered.set()
         assert self.free.wait(30)
-        return super().append(dataset, lines, at_ms, key)
+        return super().append(dataset, lines, at_ms, key, publisher)
 
 
 class Opened:

@@ -9,6 +9,8 @@
     [spark]           settings of Spark (see `newsstand.spark.session`)
     [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
     [storages]                    which brokers keep the past of which topics (the same)
+    [topics."PATTERN"], [groups]  who may publish to topics and read them (the same)
+    [pages]                       which servers brokers may fetch pages from (the same)
 
 All mistakes are found in one pass; each is one line that names the file and the place in it.
 """
@@ -30,15 +32,19 @@ from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import boolean, byte_count, duration_s, some_text, whole_number
 from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
+from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import read_toml
 
 FILE = "newsstand.toml"
+ADDRESS = "address"
+"""The file in the data folder that says where the cluster listens, for commands on the same machine."""
+
 TABLES = (
     *("datasets", "channels", "defaults", "tokens", "cluster", "push", "spark"),
-    *("coordinator", "brokers", "storages"),
+    *("coordinator", "brokers", "storages", "topics", "groups", "pages"),
 )
-"""What may stand in it; of the last three `newsstand up` knows more."""
+"""What may stand in it; of the last six `newsstand up` knows more."""
 MIB = 2**20
 
 
@@ -80,10 +86,16 @@ class ClusterOptions:
     """Publications that a channel may be behind before publishers are told to wait."""
     max_batch: int = 100_000
     """Publications that one execution takes at most."""
+    execution_timeout_s: float = 300.0
+    """How long one execution may take before its Spark jobs are cancelled."""
     away_after_s: float = 300.0
     """How long a broker may fail to answer before it is marked away."""
     body_timeout_s: float = 30.0
     """How long the next piece of a request's body may take to come."""
+    max_connections: int = HttpLimits.connections
+    """Connections of all clients."""
+    max_connections_per_address: int = HttpLimits.connections_per_address
+    """Connections of one client address; a reverse proxy counts as one client."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
     certificate: Path | None = None
@@ -91,6 +103,13 @@ class ClusterOptions:
     key: Path | None = None
     authority: Path | None = None
     """Certificates to trust in brokers, if not the system's."""
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        """What its HTTP server accepts."""
+        return HttpLimits(
+            connections=self.max_connections, connections_per_address=self.max_connections_per_address
+        )
 
 
 @dataclass(frozen=True)
@@ -321,8 +340,11 @@ CLUSTER_KEYS: Keys = {
     "keep_pages": ("keep_pages_s", duration_s),
     "max_lag": ("max_lag", _count),
     "max_batch": ("max_batch", _count),
+    "execution_timeout": ("execution_timeout_s", duration_s),
     "away_after": ("away_after_s", duration_s),
     "body_timeout": ("body_timeout_s", duration_s),
+    "max_connections": ("max_connections", _count),
+    "max_connections_per_address": ("max_connections_per_address", _count),
     "open_metrics": ("open_metrics", boolean),
     "certificate": ("certificate", _file),
     "key": ("key", _file),

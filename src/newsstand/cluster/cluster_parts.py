@@ -48,7 +48,17 @@ class ClusterParts:
         self._keyed = KeyedRecords(data / "keyed.sqlite", log)
         self._tables = Tables(spark, log, self._keyed, results)
         limit = app.cluster.max_batch
-        executions = Executions(spark, log, results, self._tables, now_ms, self._executed, limit, self._failed)
+        executions = Executions(
+            spark,
+            log,
+            results,
+            self._tables,
+            now_ms,
+            self._executed,
+            limit,
+            self._failed,
+            app.cluster.execution_timeout_s,
+        )
         self._engine = Engine(spark, log, results, executions, data / "scratch", limit)
         self.notifier = Notifier(
             results,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from newsstand.cluster.body import parse_body
@@ -89,12 +90,14 @@ class Definitions(ClusterParts):
         position = self._results.position(name) or 0
         subscriptions, streams = self._results.count_subscriptions(name)
         failure = running.failure if running else None
+        began = running.began if running else None
         return {
             "position": position,
             "lag": max(0, self._log.head(channel.new) - position),
             "subscriptions": subscriptions,
             "streams": streams,
             "last_seconds": round(running.seconds, 4) if running else None,
+            "executing_seconds": None if began is None else round(time.monotonic() - began, 4),
             "failing": failure
             and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
         }

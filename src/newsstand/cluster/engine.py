@@ -93,12 +93,11 @@ class Engine:
                 self._behind.add(running.channel.name)
 
     def leave(self, name: str) -> None:
-        """Execute a channel no more; returns when no execution of it is under way."""
+        """Execute a channel no more; cancel its execution and return when none is under way."""
         with self._lock:
             running = self._channels.pop(name, None)
         if running is not None:
-            with running.lock:
-                running.left = True
+            self._executions.leave(running)
 
     def running(self, name: str) -> Running | None:
         """A channel that is being executed."""

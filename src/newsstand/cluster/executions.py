@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 MOST_BROADCAST = 200_000
 """A batch of more publications than this is not sent to every executor whole."""
+
+
+CANCEL_AGAIN_S = 0.2
+"""Seconds between two cancellations of an execution, which may start another job after the first one."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,15 @@ class Running:
     seconds: float = 0.0
     """How long its last execution took."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    began: float | None = None
+    """When the execution that is under way began, in seconds of the monotonic clock."""
     left: bool = False
     """Whether it is to be executed no more: it was dropped, or another definition has taken its place."""
+
+    @property
+    def tag(self) -> str:
+        """What the Spark jobs of its executions are tagged with."""
+        return f"newsstand-channel-{self.channel.name}-{id(self)}"
 
 
 class Executions:
@@ -77,6 +89,7 @@ class Executions:
         stored: Callable[[Running, Execution, Stored], None],
         limit: int,
         failed: Callable[[Running], None] = lambda running: None,
+        timeout_s: float = 300.0,
     ) -> None:
         self._spark = spark
         self._log = log
@@ -86,6 +99,17 @@ class Executions:
         self._stored = stored
         self._limit = limit
         self._has_failed = failed
+        self._timeout_s = timeout_s
+
+    def leave(self, running: Running) -> None:
+        """Execute a channel no more: cancel the execution that is under way, and return when it has ended.
+
+        A task that does not react to cancellation may keep a core busy until it ends by itself.
+        """
+        running.left = True
+        while not running.lock.acquire(timeout=CANCEL_AGAIN_S):
+            self._spark.sparkContext.cancelJobsWithTag(running.tag)
+        running.lock.release()
 
     def advance(self, running: Running, through: int, batch: Batch | None = None) -> None:
         """Execute a channel on all publications up to `through` that it has not seen, in slices if they are many.
@@ -99,10 +123,42 @@ class Executions:
                     if position is None or position >= through:
                         break
                     until = through if batch and batch.after <= position else min(through, position + self._limit)
-                    self._execute(running, position, until, batch)
+                    with self._limited(running):
+                        self._execute(running, position, until, batch)
                 running.failure = None
             except Exception as error:
                 running.failure = self._failed(running, error)
+
+    @contextmanager
+    def _limited(self, running: Running) -> Iterator[None]:
+        """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
+
+        Tags, and not job groups: the group of a micro-batch belongs to its streaming query.
+        """
+        context, tag, timeout_s = self._spark.sparkContext, running.tag, self._timeout_s
+        ended, overdue = threading.Event(), threading.Event()
+
+        def cancel() -> None:
+            while not ended.wait(CANCEL_AGAIN_S if overdue.is_set() else timeout_s):
+                overdue.set()
+                context.cancelJobsWithTag(tag)
+
+        context.addJobTag(tag)
+        running.began = time.monotonic()
+        threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
+        try:
+            yield
+        except Exception as error:
+            if overdue.is_set():
+                raise TimeoutError(
+                    f"the execution was cancelled after {timeout_s:g} s; make the query cheaper, or raise "
+                    "execution_timeout of [cluster]"
+                ) from error
+            raise
+        finally:
+            ended.set()
+            running.began = None
+            context.removeJobTag(tag)
 
     def _execute(self, running: Running, after: int, through: int, batch: Batch | None) -> None:
         channel = running.channel
