@@ -8,6 +8,7 @@ NewsstandError
 │   ├── NotFound        no dataset, channel, broker, subscription or page of that name
 │   ├── BadTrace        a table of a trace is missing, malformed or contradicts another
 │   ├── BadOption       an option's value is out of range
+│   ├── LogDamage       a file of the ingest log is damaged
 │   ├── BadFilter       a filter is not of the filter language, too long or too deep
 │   ├── BadMessage      what a broker was sent is not a message of the overlay
 │   ├── BadNetwork      a file that describes a network is malformed
@@ -49,6 +50,10 @@ class BadTrace(BadInput):
 
 class BadOption(BadInput):
     """An option's value is out of range."""
+
+
+class LogDamage(BadInput):
+    """A file of the ingest log is damaged: the message names it, the byte, and what to do."""
 
 
 class BadFilter(BadInput):

@@ -82,7 +82,9 @@ class StandIn:
         self.lacking: list[str] = []
         self.earliest = 1
 
-    def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
+    def publish(
+        self, dataset: str, body: bytes, form: Form, key: str | None, publisher: str | None = None
+    ) -> Receipt:
         if self.failing:
             raise self.failing.pop(0)
         if key in self.keys:

@@ -44,7 +44,9 @@ def begin(log: KafkaLog, key: str, count: int, places: list[int], dataset: str =
     producer = Producer({"bootstrap.servers": log.servers})
     for place in places:
         value = b'{"_at":1,"id":%d}' % place
-        producer.produce(log.prefix + dataset, value, headers=encode_headers(key, place, count), partition=0)
+        producer.produce(
+            log.prefix + dataset, value, headers=encode_headers((None, key), place, count), partition=0
+        )
     assert producer.flush(30) == 0
 
 
@@ -111,7 +113,7 @@ def test_keys_are_searched_no_further_than_told(log: KafkaLog) -> None:
 def test_keys_read_backwards_in_windows_are_those_read_forwards(
     appends: list[tuple[str, int]], window: int
 ) -> None:
-    whole = [(key, place, count) for key, count in appends for place in range(count)]
+    whole = [(("gate", key), place, count) for key, count in appends for place in range(count)]
     headers = [encode_headers(*one) for one in whole]
     parts = [part for seq, one in enumerate(headers, 1) if (part := decode_headers(one, seq)) is not None]
     forwards, backwards = Keys(100), Keys(100)
@@ -122,19 +124,19 @@ def test_keys_read_backwards_in_windows_are_those_read_forwards(
         backwards.learn_older(parts[low:high])
         high = low
     for key, _ in appends:
-        assert backwards.find(key) == forwards.find(key)
-        assert not backwards.find(key).missing  # type: ignore[union-attr]
+        assert backwards.find(("gate", key)) == forwards.find(("gate", key))
+        assert not backwards.find(("gate", key)).missing  # type: ignore[union-attr]
 
 
 def test_the_oldest_keys_are_forgotten_first() -> None:
     forwards, backwards = Keys(2), Keys(2)
-    parts = [Part(key, 0, 1, seq) for seq, key in enumerate("abc", 1)]
+    parts = [Part((None, key), 0, 1, seq) for seq, key in enumerate("abc", 1)]
     forwards.learn(parts)
     for part in reversed(parts):
         backwards.learn_older([part])
     for keys in (forwards, backwards):
         assert keys.full
-        assert [key for key in "abc" if keys.find(key)] == ["b", "c"]
+        assert [key for key in "abc" if keys.find((None, key))] == ["b", "c"]
 
 
 def test_a_record_that_is_too_large_is_refused_and_nothing_is_added(log: KafkaLog) -> None:

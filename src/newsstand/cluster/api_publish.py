@@ -48,13 +48,15 @@ def publish_routes(desk: Desk) -> APIRouter:
         request: Request, dataset: str, idempotency_key: Annotated[str | None, Header()] = None
     ) -> Response:
         """Add records to a dataset: one JSON object, an array of them, or NDJSON; durable when answered."""
-        desk.admit(request, ("publish", dataset))
+        holder = desk.admit(request, ("publish", dataset))
         form = form_of(request)
         if idempotency_key is not None and _KEY.fullmatch(idempotency_key) is None:
             raise Refused(400, "Idempotency-Key: must be 1 to 255 printable ASCII characters without spaces")
         desk.cluster.dataset(dataset)  # before a large body is read for nothing
         async with desk.body(request, desk.options.max_body_bytes) as body:
-            receipt = await desk.ask(desk.publishing, desk.cluster.publish, dataset, body, form, idempotency_key)
+            receipt = await desk.ask(
+                desk.publishing, desk.cluster.publish, dataset, body, form, idempotency_key, holder.name
+            )
         told: Facts = {
             "accepted": receipt.accepted,
             "first": receipt.first,

@@ -45,11 +45,18 @@ class Log(ABC):
     """The log of all datasets. Methods may be called from several threads; one process writes."""
 
     @abstractmethod
-    def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
+    def append(
+        self,
+        dataset: str,
+        lines: Sequence[bytes],
+        at_ms: int,
+        key: str | None = None,
+        publisher: str | None = None,
+    ) -> Appended:
         """Add records, one JSON object each; return when they are durable.
 
-        `key` is an idempotency key: of several appends to a dataset with one key only the first adds anything, and
-        the others are answered as it was, also after a restart (at least for the last 100,000 keys).
+        `key` is an idempotency key: of several appends of a publisher to a dataset with one key only the first
+        adds anything, and the others are answered as it was, also after a restart (for the last 100,000 keys).
         Raise `NoRoom` if the disk is full: nothing was added, and what was accepted before is intact.
         """
 

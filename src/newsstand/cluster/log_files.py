@@ -53,14 +53,21 @@ class FileLog(Log):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self.folder / ".lock")
 
-    def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
+    def append(
+        self,
+        dataset: str,
+        lines: Sequence[bytes],
+        at_ms: int,
+        key: str | None = None,
+        publisher: str | None = None,
+    ) -> Appended:
         """Add records as the contract says; without records, tell where they would have gone."""
         if key is not None and not (0 < len(key) <= 256 and key.isprintable()):
             raise BadInput(f"idempotency key {key[:80]!r}: give 1 to 256 printable characters")
         for line in lines:
             if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
                 raise ValueError(f"not a JSON object on one line: {line[:80]!r}")
-        return self._writer(dataset).append(lines, at_ms, key)
+        return self._writer(dataset).append(lines, at_ms, key, publisher)
 
     def head(self, dataset: str) -> int:
         head = self._head(dataset)
@@ -69,13 +76,15 @@ class FileLog(Log):
     def read(self, dataset: str, after: int, until: int | None = None) -> Iterator[Entry]:
         head = self._head(dataset)
         end = until if until is not None else head.seq if head else 0
-        return entries(spans(self._folder(dataset), after, end, head))
+        return entries(spans(self._folder(dataset), after, end, head), max(0, after))
 
     def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
         head = self._head(dataset.name)
         found = spans(self._folder(dataset.name), after, until, head)
         if head is None or sum(span.end - span.begin for span in found) <= SHIPPED:
-            return spark.createDataFrame(line_table(b"".join(chunks(found)), dataset), spark_schema(dataset))
+            return spark.createDataFrame(
+                line_table(b"".join(chunks(found, max(0, after))), dataset), spark_schema(dataset)
+            )
         options = self._options(spark, dataset, after, until=min(until, head.seq))
         return spark.read.format(LogSource.name()).options(**options).load()
 
@@ -128,7 +137,7 @@ class FileLog(Log):
 
 
 def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

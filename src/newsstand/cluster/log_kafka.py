@@ -66,7 +66,14 @@ class KafkaLog(Log):
         self._opening = threading.Lock()
         self._closed = False
 
-    def append(self, dataset: str, lines: Sequence[bytes], at_ms: int, key: str | None = None) -> Appended:
+    def append(
+        self,
+        dataset: str,
+        lines: Sequence[bytes],
+        at_ms: int,
+        key: str | None = None,
+        publisher: str | None = None,
+    ) -> Appended:
         """Add records, as the contract and the top of this file say; without records, tell where they would go."""
         if key is not None and not (0 < len(key) <= 256 and key.isprintable()):
             raise BadInput(f"idempotency key {key[:80]!r}: give 1 to 256 printable characters")
@@ -74,7 +81,7 @@ class KafkaLog(Log):
         if not values:
             head = self.head(dataset)
             return Appended(head + 1, head)
-        return self._writer(dataset).append(values, key)
+        return self._writer(dataset).append(values, key, publisher)
 
     def head(self, dataset: str) -> int:
         topic = self._topic(dataset)

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 Headers = list[tuple[str, str | bytes | None]]
 """The headers of a message."""
 
-_KEY, _PLACE, _COUNT = "key", "place", "count"
+KeyOf = tuple[str | None, str]
+"""A publisher and an idempotency key of it; messages of older versions do not name the publisher."""
+
+_KEY, _PLACE, _COUNT, _PUBLISHER = "key", "place", "count", "publisher"
 
 
 @dataclass(frozen=True)
 class Part:
     """One record of an append with a key: its number, and its place among the `count` records of the append."""
 
-    key: str
+    key: KeyOf
     place: int
     count: int
     seq: int
@@ -32,9 +35,11 @@ class Keyed:
     missing: set[int] = field(default_factory=set)
 
 
-def encode_headers(key: str, place: int, count: int) -> Headers:
+def encode_headers(key: KeyOf, place: int, count: int) -> Headers:
     """The headers of a message of an append with a key."""
-    return [(_KEY, key.encode()), (_PLACE, b"%d" % place), (_COUNT, b"%d" % count)]
+    publisher, text = key
+    headers: Headers = [(_KEY, text.encode()), (_PLACE, b"%d" % place), (_COUNT, b"%d" % count)]
+    return headers if publisher is None else [*headers, (_PUBLISHER, publisher.encode())]
 
 
 def decode_headers(headers: Headers | dict[str, str | bytes | None] | None, seq: int) -> Part | None:
@@ -43,7 +48,9 @@ def decode_headers(headers: Headers | dict[str, str | bytes | None] | None, seq:
     key, place, count = found.get(_KEY), found.get(_PLACE), found.get(_COUNT)
     if not isinstance(key, bytes) or place is None or count is None:
         return None
-    return Part(key.decode(), int(place), int(count), seq)
+    publisher = found.get(_PUBLISHER)
+    by = publisher.decode() if isinstance(publisher, bytes) else None
+    return Part((by, key.decode()), int(place), int(count), seq)
 
 
 class Keys:
@@ -51,18 +58,18 @@ class Keys:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: OrderedDict[str, Keyed] = OrderedDict()
+        self._known: OrderedDict[KeyOf, Keyed] = OrderedDict()
 
     @property
     def full(self) -> bool:
         """Whether older keys would be forgotten at once."""
         return len(self._known) >= self._limit
 
-    def find(self, key: str) -> Keyed | None:
+    def find(self, key: KeyOf) -> Keyed | None:
         """What is there of the append with a key, if it is remembered."""
         return self._known.get(key)
 
-    def whole(self, key: str, count: int, first: int, last: int) -> Keyed:
+    def whole(self, key: KeyOf, count: int, first: int, last: int) -> Keyed:
         """Remember that all of an append is there."""
         before = self._known.get(key)
         if before is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from newsstand.cluster.log import Appended
-from newsstand.cluster.log_kafka_keys import Headers, Keys, Part, decode_headers, encode_headers
+from newsstand.cluster.log_kafka_keys import Headers, KeyOf, Keys, Part, decode_headers, encode_headers
 from newsstand.cluster.log_kafka_topics import Topics
 from newsstand.errors import BadInput, Busy
 
@@ -139,7 +139,7 @@ class Writer:
         self._remembered = remembered
         self._searched = searched
         self._changed = threading.Condition()
-        self._under_way: set[str] = set()
+        self._under_way: set[KeyOf] = set()
         self._head = 0
         self._doubtful_from: int | None = 0
         """After which record the topic may have others than are known here, as after a failure."""
@@ -151,11 +151,14 @@ class Writer:
             self._refresh()
             return self._head
 
-    def append(self, values: Sequence[bytes], key: str | None) -> Appended:
+    def append(self, values: Sequence[bytes], given: str | None, publisher: str | None = None) -> Appended:
         """Add records, of a key that was seen before those that are missing; return when they are acknowledged."""
+        key = None if given is None else (publisher, given)
         with self._changed:
             self._changed.wait_for(lambda: key not in self._under_way)
             self._refresh()
+            if key is not None and self._remember().find((None, key[1])) is not None:
+                key = (None, key[1])  # an append of an older version, which does not say whose key it is
             places: Sequence[int] = range(len(values))
             if key is not None:
                 known = self._remember().find(key)
@@ -164,7 +167,7 @@ class Writer:
                 if known is not None:
                     if known.count != len(values):
                         raise BadInput(
-                            f"idempotency key {key!r}: its append was begun with {known.count} records, "
+                            f"idempotency key {key[1]!r}: its append was begun with {known.count} records, "
                             f"not {len(values)}; repeat it as it was"
                         )
                     places = sorted(known.missing)
@@ -180,7 +183,7 @@ class Writer:
                 self._changed.notify_all()
             return self._settle(sent, key, count, before)
 
-    def _settle(self, sent: Sent, key: str | None, count: int, before: int) -> Appended:
+    def _settle(self, sent: Sent, key: KeyOf | None, count: int, before: int) -> Appended:
         if sent.failure is not None or sent.first is None or sent.last is None:
             self._doubtful_from = min(before, self._doubtful_from if self._doubtful_from is not None else before)
             if sent.fatal:

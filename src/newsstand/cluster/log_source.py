@@ -166,7 +166,8 @@ def _cuts(after: int, until: int, tasks: int) -> list[Numbers]:
 def _batches(folder: Path, dataset: Dataset, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, Numbers)
     rows = 0
-    for chunk in chunks(spans(folder, partition.after, partition.until, read_head(folder))):
+    found = spans(folder, partition.after, partition.until, read_head(folder))
+    for chunk in chunks(found, partition.after):
         table = line_table(chunk, dataset)
         rows += table.num_rows
         yield from table.to_batches()

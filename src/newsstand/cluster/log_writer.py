@@ -6,9 +6,11 @@ has queued, for all of them.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from newsstand.cluster.log import Appended
 from newsstand.cluster.log_segments import (
     Head,
     Keyed,
+    damage,
     encode_append,
     encode_head,
     keys_within,
@@ -30,7 +33,9 @@ from newsstand.cluster.log_segments import (
     sound_end,
 )
 from newsstand.cluster.pages import FULL, sync_folder, write_whole
-from newsstand.errors import BadInput, NoRoom
+from newsstand.errors import BadInput, LogDamage, NoRoom
+
+logger = logging.getLogger(__name__)
 
 TOGETHER = 16 * 2**20
 """Appends are written together up to about this many bytes."""
@@ -43,6 +48,7 @@ class _Waiting:
     lines: Sequence[bytes]
     at_ms: int
     key: str | None
+    publisher: str | None
     answer: Appended | BaseException | None = None
 
 
@@ -66,21 +72,27 @@ class Writer:
                 folder.mkdir()
                 sync_folder(folder.parent)
             self.durable, self._segment = _recover(folder)
-            self._head = os.open(folder / "head", os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                older, newest = _recall(folder, self.durable, remembered_keys)
+                self._head = os.open(folder / "head", os.O_RDWR | os.O_CREAT, 0o600)
+            except BaseException:
+                os.close(self._segment)
+                raise
             head = encode_head(self.durable)
             os.pwrite(self._head, head, 0)
             os.ftruncate(self._head, len(head))
-            older, newest = _recall(folder, self.durable, remembered_keys)
-        self._keys = {known.key: known for known in (*older, *newest)}
+        self._keys = {(known.publisher, known.key): known for known in (*older, *newest)}
         self._segment_keys = deque(newest, remembered_keys)
 
     def there(self) -> bool:
         """Whether the folder was not deleted in the meantime."""
         return os.fstat(self._head).st_nlink > 0
 
-    def append(self, lines: Sequence[bytes], at_ms: int, key: str | None) -> Appended:
+    def append(
+        self, lines: Sequence[bytes], at_ms: int, key: str | None, publisher: str | None = None
+    ) -> Appended:
         """Add records as `Log.append` says."""
-        waiting = _Waiting(lines, at_ms, key)
+        waiting = _Waiting(lines, at_ms, key, publisher)
         self._queue.append(waiting)
         with self._writing:
             while waiting.answer is None:
@@ -117,12 +129,15 @@ class Writer:
     def _write(self, together: Sequence[_Waiting]) -> list[Appended]:
         """Write what waits and sync once."""
         answers: list[Appended] = []
-        fresh: dict[str, Keyed] = {}
+        fresh: dict[tuple[str | None, str], Keyed] = {}
         encoded: list[bytes] = []
         seq = self.durable.seq
         for waiting in together:
-            key = waiting.key
-            known = None if key is None else fresh.get(key) or self._keys.get(key)
+            key, by = waiting.key, waiting.publisher
+            known = None
+            if key is not None:
+                # Appends of older versions do not say whose key theirs is.
+                known = fresh.get((by, key)) or self._keys.get((by, key)) or self._keys.get((None, key))
             if known is not None:
                 answers.append(Appended(known.first, known.last, repeated=True))
                 continue
@@ -130,9 +145,9 @@ class Writer:
             answers.append(Appended(first, last))
             if not waiting.lines:
                 continue
-            encoded.append(encode_append(waiting.lines, first, waiting.at_ms, key))
+            encoded.append(encode_append(waiting.lines, first, waiting.at_ms, key, by))
             if key is not None:
-                fresh[key] = Keyed(key, first, last)
+                fresh[by, key] = Keyed(key, first, last, by)
             seq = last
         if encoded:
             with _room_in(self._folder):
@@ -167,7 +182,7 @@ class Writer:
         self._segment_keys.clear()
         self.durable = Head(self.durable.seq + 1, 0, self.durable.seq)
 
-    def _remember(self, fresh: dict[str, Keyed]) -> None:
+    def _remember(self, fresh: dict[tuple[str | None, str], Keyed]) -> None:
         self._keys.update(fresh)
         self._segment_keys.extend(fresh.values())
         while len(self._keys) > self._remembered_keys:
@@ -179,17 +194,20 @@ def _recover(folder: Path) -> tuple[Head, int]:
 
     The segments before the last one are whole: a new one is begun when all before it is durable.
     """
-    head, firsts = read_head(folder), segments(folder)
+    try:
+        head = read_head(folder)
+    except LogDamage as error:
+        logger.warning("%s: %s; the end is found by the checksums", folder, error)
+        head = None
+    firsts = segments(folder)
     last = firsts[-1] if firsts else 1
     known = head if head and head.segment == last else Head(last, 0, last - 1)
     descriptor = _open_segment(folder, last)
     try:
         size = os.fstat(descriptor).st_size
         if head and (head.segment > last or head.seq > known.seq or known.byte > size):
-            raise BadInput(
-                f"{segment_path(folder, last)}: records up to {head.seq} were accepted and some are not here; "
-                f"restore the folder from a copy, or delete {folder / 'head'} to go on without them"
-            )
+            path = segment_path(folder, last)
+            raise damage(path, size, f"records up to {head.seq} were accepted and some are not here")
         byte, seq = known.byte, known.seq
         if size > byte:
             with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
@@ -216,19 +234,23 @@ def _recall(folder: Path, head: Head, remembered: int) -> tuple[list[Keyed], lis
 
 def _read_keys(segment: Path) -> list[Keyed]:
     try:
-        return msgspec.json.decode(segment.with_suffix(".keys").read_bytes(), type=list[Keyed])
-    except (FileNotFoundError, msgspec.DecodeError):
-        found = keys_within(segment, segment.stat().st_size)
-        _write_keys(segment, found)
-        return found
+        checksum, _, data = segment.with_suffix(".keys").read_bytes().partition(b"\n")
+        if checksum == b"%08x" % zlib.crc32(data):
+            return msgspec.json.decode(data, type=list[Keyed])
+    except FileNotFoundError:
+        pass
+    found = keys_within(segment, segment.stat().st_size)
+    _write_keys(segment, found)
+    return found
 
 
 def _write_keys(segment: Path, keys: Sequence[Keyed]) -> None:
-    write_whole(segment.with_suffix(".keys"), msgspec.json.encode(keys))
+    data = msgspec.json.encode(keys)
+    write_whole(segment.with_suffix(".keys"), b"%08x\n%b" % (zlib.crc32(data), data))
 
 
 def _open_segment(folder: Path, first: int) -> int:
-    descriptor = os.open(segment_path(folder, first), os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(segment_path(folder, first), os.O_RDWR | os.O_CREAT, 0o600)
     sync_folder(folder)
     return descriptor
 

@@ -20,7 +20,9 @@ MOST_IN_FLIGHT = 64 * 2**20
 class Publications(ClusterParts):
     """What comes in."""
 
-    def publish(self, dataset: str, body: bytes, form: Form, key: str | None) -> Receipt:
+    def publish(
+        self, dataset: str, body: bytes, form: Form, key: str | None, publisher: str | None = None
+    ) -> Receipt:
         """Judge the records of a body and add the good ones to the log; they are durable when this returns."""
         door = self._door(self.catalog.dataset(dataset))
         self._refuse_if_behind(dataset)
@@ -31,7 +33,7 @@ class Publications(ClusterParts):
             if not admitted.lines:
                 self.metrics.published(dataset, 0, len(admitted.refused))
                 return Receipt(0, None, None, admitted.refused)
-            added = self._log.append(dataset, admitted.lines, self._now_ms(), key)
+            added = self._log.append(dataset, admitted.lines, self._now_ms(), key, publisher)
         if not added.repeated:
             self.metrics.published(dataset, len(admitted.lines), len(admitted.refused))
         accepted = added.last - added.first + 1

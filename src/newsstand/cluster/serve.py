@@ -10,7 +10,7 @@ from pathlib import Path
 import uvicorn
 
 from newsstand.cluster.api import create_api
-from newsstand.cluster.app_folder import App
+from newsstand.cluster.app_folder import ADDRESS, App
 from newsstand.cluster.data_cluster import DataCluster
 from newsstand.cluster.log import Log
 from newsstand.cluster.log_files import FileLog
@@ -20,11 +20,16 @@ from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
 from newsstand.cluster.tokens import load_tokens
 from newsstand.errors import BadOption, NewsstandError
-from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
+from newsstand.serving.http_protocol import limited_http
+from newsstand.serving.process import (
+    BACKLOG,
+    listening,
+    make_private,
+    terminated_like_interrupted,
+    url_of,
+    wall_clock_ms,
+)
 from newsstand.spark import open_session
-
-ADDRESS = "address"
-"""The file in the data folder that tells where the cluster listens, for commands on the same machine."""
 
 
 def serve(
@@ -58,6 +63,9 @@ def serve(
                 lifespan="on",
                 ssl_certfile=app.tls.certificate if app.tls else None,
                 ssl_keyfile=app.tls.key if app.tls else None,
+                backlog=BACKLOG,
+                http=limited_http(app.cluster.http_limits),
+                ws="none",
             )
         )
         url = url_of(bound, app.tls)
@@ -78,7 +86,7 @@ def open_cluster(
 ) -> Iterator[DataCluster]:
     """A data cluster over a data folder, not yet started, for the length of a `with` block."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise BadOption(f"data folder {folder}: cannot be made ({error.strerror})") from error
     with ExitStack() as stack:

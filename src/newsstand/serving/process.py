@@ -71,3 +71,10 @@ def url_of(bound: socket.socket, tls: Tls | None = None) -> str:
     host, port = bound.getsockname()[:2]
     scheme = "http" if tls is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def make_private(folder: Path) -> None:
+    """Make a data folder that only its owner may enter, and keep other users from all that this process writes."""
+    os.umask(0o077)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
