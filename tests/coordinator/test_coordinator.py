@@ -281,14 +281,15 @@ def test_changes_just_before_a_move_are_not_lost_and_positions_never_go_back(bot
             "name": "s000",
             "hash": "hash",
             "sessions": {"one": {"generation": 1, "expires": 99, "allow": [{"channel": "*"}]}},
-            "subscriptions": {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 5}},
+            "subscriptions": {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 5, "version": 0}},
+            "clock": 0,
         }
     }
     coordinator.heartbeat("b", report(adopted=["s000"]), 1)
     done = coordinator.change("a", [Acknowledged("s000", "x", 8)])
     assert (done.applied, done.moved) == (1, ["s000"])
     subscriptions = coordinator.lookup("b", ["s000"], take=False).records["s000"]["subscriptions"]
-    assert subscriptions == {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 8}}
+    assert subscriptions == {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 8, "version": 0}}
     assert coordinator.change("b", [Acknowledged("s000", "x", 7)]).applied == 1
     again = coordinator.lookup("b", ["s000"], take=False).records["s000"]["subscriptions"]
     assert again == subscriptions, "never back"

@@ -48,6 +48,8 @@ CALLS: list[tuple[str, str, object, set[str]]] = [
     ("DELETE", "/brokers/{}", None, {"broker", "admin"}),
     ("POST", "/subscribers", {"name": "new", "hash": "h", "broker": "north"}, {"broker"}),
     ("POST", "/subscribers/lookup", {"broker": "north", "names": ["new"], "take": False}, {"broker"}),
+    ("PUT", "/subscribers/{}", {"hash": "h"}, {"broker"}),
+    ("DELETE", "/subscribers/{}", None, {"broker"}),
     ("GET", "/overlay", None, {"broker", "admin"}),
     ("PUT", "/overlay/storages", {"assignment": {"news": ["north"]}}, {"admin"}),
     ("GET", "/metrics", None, {"broker", "admin"}),
@@ -71,6 +73,8 @@ def test_who_may_ask_what(north: httpx.Client, who: str) -> None:
     headers = {"Authorization": "" if TOKENS[who] is None else f"Bearer {TOKENS[who]}"}
     for method, path, body, allowed in CALLS:
         north.put("/brokers/passing", json={"url": "http://127.0.0.1:9"})
+        if path == "/subscribers/{}":
+            north.post("/subscribers", json={"name": "passing", "hash": "h", "broker": "passing"})
         answered = north.request(method, path.format("passing"), json=body, headers=headers)
         if who in allowed:
             assert answered.is_success, (method, path)
@@ -133,7 +137,8 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
         "name": "ana@example",
         "hash": "$argon2id$x",
         "sessions": {"s": {"generation": 2, "expires": 1.5, "allow": None}},
-        "subscriptions": {"x": {"channel": "near", "values": ["a", 1], "acked": 9}},
+        "subscriptions": {"x": {"channel": "near", "values": ["a", 1], "acked": 9, "version": 0}},
+        "clock": 0,
     }
     again = north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["ana@example"]}).json()
     assert "ana@example" not in again["adopt"]

@@ -85,11 +85,25 @@ def test_a_late_subscription_counts_unless_it_is_there(both: Both) -> None:
     assert behind(coordinator)
 
 
-def test_a_late_acknowledgement_counts_and_nobody_has_to_catch_up(both: Both) -> None:
+def test_a_late_acknowledgement_counts_and_the_home_catches_up(both: Both) -> None:
     coordinator, _ = both
     assert coordinator.change("a", [Acknowledged("ana", "x", 7)]).applied == 1
     assert subscriptions(coordinator) == {"x": 7}
-    assert not behind(coordinator)
+    assert behind(coordinator), "otherwise the home would deliver again what was acknowledged"
+
+
+def test_late_changes_do_not_undo_newer_ones(both: Both) -> None:
+    coordinator, _ = both
+    coordinator.change("b", [Subscribed("ana", "z", "near", [3], 1, 10), Unsubscribed("ana", "z", 11)])
+    assert coordinator.change("a", [Subscribed("ana", "z", "near", [3], 1, 9)]).applied == 0, (
+        "it was removed since"
+    )
+    coordinator.change("b", [Subscribed("ana", "z", "near", [3], 5, 12)])
+    late: list[Change] = [Unsubscribed("ana", "z", 11), Acknowledged("ana", "z", 99, 10)]
+    assert coordinator.change("a", late).applied == 0, "both are of the subscription before"
+    assert subscriptions(coordinator) == {"x": 5, "z": 5}
+    assert coordinator.change("a", [Unsubscribed("ana", "z", 13)]).applied == 1
+    assert subscriptions(coordinator) == {"x": 5}
 
 
 def test_a_late_session_counts_if_it_is_new_or_newer_and_was_not_ended(both: Both) -> None:

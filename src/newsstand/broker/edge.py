@@ -12,7 +12,7 @@ from newsstand.broker.broker import Broker, Reading, Span
 from newsstand.broker.channel_list import ChannelList
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
-from newsstand.broker.permits import permits
+from newsstand.broker.permits import bound_values, follows_rules, permits
 from newsstand.broker.pulls import Pulls
 from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
@@ -104,9 +104,10 @@ class Edge:
         """Take up what a subscriber did at another broker."""
         now = self.now_ms()
         for change in changes:
-            if isinstance(change, Subscribe) and change.id not in self._streams:
-                held = record.subscriptions[change.id]
-                self._follow(record, change.id, held, head=held.acked, now=now)
+            if isinstance(change, Subscribe):
+                self._unfollow(record, change.id)  # an earlier subscription of the same id, if there is one
+                if (held := record.subscriptions.get(change.id)) is not None:
+                    self._follow(record, change.id, held, head=held.acked, now=now)
             elif isinstance(change, EndSession):
                 self.ended(record.name, change.sid)
             elif isinstance(change, Unsubscribe) and change.id in self._streams:
@@ -156,13 +157,13 @@ class Edge:
     ) -> tuple[Frontend, bool]:
         """Make a subscription, and whether it is new."""
         channel = await self.channels.find(channel_name)
-        values = parse_values(channel, given)
+        values = parse_values(channel, bound_values(channel, given, member.name))
         named = dict(zip((one.name for one in channel.parameters), values, strict=True))
         if not permits(member.claims.allow, channel.name, named):
             raise NotFound(f"no channel '{channel_name}' with these values, for this token")
         key = frontend_id(member.name, channel.name, list(values))
         held = member.record.subscriptions.get(key)
-        if held is not None:
+        if held is not None and key in self._streams:
             return self._frontend(key, held), False
         stream = subscription_id(channel.name, values, self.name)
         self.backends.more(stream, channel.name, values)
@@ -171,7 +172,8 @@ class Edge:
         try:
             standing = await self._standing(stream, since)
             position = _position(since, standing)
-            await self.members.change(Subscribe(member.name, key, channel.name, list(values), position))
+            version = member.record.next_version(self.now_ms())
+            await self.members.change(Subscribe(member.name, key, channel.name, list(values), position, version))
             record = self.members.records.get(member.name)  # it may have gone and come meanwhile
             held = None if record is None else record.subscriptions.get(key)
             if record is None or held is None:
@@ -190,7 +192,8 @@ class Edge:
     async def unsubscribe(self, member: Member, key: str) -> None:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
         self._held(member, key)
-        await self.members.change(Unsubscribe(member.name, key))
+        version = member.record.next_version(self.now_ms())
+        await self.members.change(Unsubscribe(member.name, key, version))
         if key in self._streams:  # unless it was dropped twice at once
             self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
             self._unfollow(member.record, key)
@@ -204,13 +207,13 @@ class Edge:
         return [
             self._frontend(key, held)
             for key, held in sorted(member.record.subscriptions.items())
-            if self._permitted(member, held)
+            if key in self._streams and self._permitted(member, held)
         ]
 
     def streams(self, member: Member) -> Iterator[tuple[str, int | None]]:
         """All streams that the member's token may see, with the head of those that have pending results."""
         for key, held in member.record.subscriptions.items():
-            if self._permitted(member, held):
+            if key in self._streams and self._permitted(member, held):
                 stream = self._streams[key]
                 yield stream, self.core.head(stream) if self.core.pending(member.name, stream) else None
 
@@ -266,7 +269,7 @@ class Edge:
             if not 0 <= position <= self.core.head(stream):
                 raise BadInput(f"position {position}: the stream has come to {self.core.head(stream)}")
         moved = [
-            Ack(member.name, key, position)
+            Ack(member.name, key, position, member.record.subscriptions[key].version)
             for key, position in positions.items()
             if position > (self.core.position(member.name, streams[key]) or 0)
         ]
@@ -356,7 +359,11 @@ class Edge:
     def _permitted(self, member: Member, held: Held) -> bool:
         if member.claims.allow is not None and not self.channels.known:
             raise Away("the data cluster has not told its channels yet")
-        return permits(member.claims.allow, held.channel, self.channels.named(held.channel, held.values))
+        values = self.channels.named(held.channel, held.values)
+        channel = self.channels.known.get(held.channel)
+        if channel is not None and not follows_rules(channel, values, member.name):
+            return False
+        return permits(member.claims.allow, held.channel, values)
 
     def _frontend(self, key: str, held: Held) -> Frontend:
         stream = self._streams[key]

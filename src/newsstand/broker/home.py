@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -17,6 +17,8 @@ from newsstand.errors import NewsstandError
 
 logger = logging.getLogger(__name__)
 TOGETHER_S = 0.01
+REPLICATION_S = 2.0
+"""How long an answer to a subscriber waits for the coordinator to have the change."""
 AT_ONCE = 5000
 """Subscribers in one lookup, changes in one call."""
 
@@ -108,6 +110,8 @@ class Home:
         self._forget = forget
         self._only = only
         self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._proofs: dict[str, set[str | None]] = {}
+        """The sessions by whose tokens subscribers are asked for; None for one that is taken anyway."""
         self._bringing: asyncio.Task[None] | None = None
         self._brought: list[str] = []
         self._taking: set[asyncio.Task[None]] = set()
@@ -120,12 +124,50 @@ class Home:
         """By the coordinator that this broker belongs to, since it started."""
         self._changed = asyncio.Event()
         self._changed.set()
+        self._behind = True
+        """Whether changes wait for the coordinator: then no answer waits for it, until it has caught up."""
+        self._waiting: list[asyncio.Future[bool]] = []
+        self._replicating: asyncio.Task[None] | None = None
         self.is_up = False
         self.overlay: Overlay | None = None
 
-    def changed(self) -> None:
-        """There are changes to send."""
-        self._changed.set()
+    async def replicate(self) -> bool:
+        """Send the changes that are in the store; whether the coordinator has them.
+
+        Callers share calls: all that wait while one is under way go with the next. While the coordinator is away
+        the answer is immediate, and `run_changes` sends the changes later.
+        """
+        if self._behind:
+            self._changed.set()
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        if self._replicating is None:
+            self._replicating = asyncio.create_task(self._replicate())
+        return await done
+
+    async def _replicate(self) -> None:
+        try:
+            while self._waiting:
+                together, self._waiting = self._waiting, []
+                try:
+                    async with asyncio.timeout(REPLICATION_S):
+                        await self.flush()
+                    succeeded = True
+                except (NewsstandError, TimeoutError) as error:
+                    logger.warning("changes wait for the coordinator: %s", error or "it takes too long")
+                    succeeded = False
+                except Exception:
+                    logger.exception("changes wait for the coordinator")
+                    succeeded = False
+                if not succeeded:
+                    self._behind = True
+                    self._changed.set()
+                for done in together:
+                    if not done.done():
+                        done.set_result(succeeded)
+        finally:
+            self._replicating = None
 
     async def register_subscriber(self, name: str, hash: str) -> None:
         """Take a name for a new subscriber; Taken if somebody has it."""
@@ -136,8 +178,25 @@ class Home:
         if not response.is_success:
             raise NoCoordinator(f"the coordinator answers {response.status_code}")
 
-    async def take(self, name: str) -> Record | None:
-        """Let a subscriber be at home here, and what is known of it; None if there is no such subscriber."""
+    async def set_password(self, name: str, hash: str) -> None:
+        """Replace the hash of a subscriber's password."""
+        await self._require("PUT", f"/subscribers/{name}", {"hash": hash})
+
+    async def delete_subscriber(self, name: str) -> None:
+        """Delete a subscriber with its sessions and subscriptions."""
+        await self._require("DELETE", f"/subscribers/{name}")
+
+    async def _require(self, method: str, path: str, body: object = None) -> None:
+        response = await self._ask(method, path, body)
+        if not response.is_success and response.status_code != 404:
+            raise NoCoordinator(f"the coordinator answers {response.status_code}")
+
+    async def take(self, name: str, session: str | None = None) -> Record | None:
+        """Let a subscriber be at home here, and what is known of it; None if there is no such subscriber.
+
+        None, too, if a session is given that has ended: then the subscriber stays where it is.
+        """
+        self._proofs.setdefault(name, set()).add(session)
         asked = self._asked.get(name)
         if asked is None:
             asked = self._asked[name] = asyncio.get_running_loop().create_future()
@@ -154,10 +213,15 @@ class Home:
         """What is known of subscribers that exist; with `take` they are at home here from now on."""
         return (await self._lookup(names, take)).subscribers
 
-    async def _lookup(self, names: Sequence[str], take: bool) -> _Found:
+    async def _lookup(
+        self, names: Sequence[str], take: bool, sessions: Mapping[str, Sequence[str]] | None = None
+    ) -> _Found:
         found = _Found({})
         for first in range(0, len(names), AT_ONCE):
-            body = {"broker": self._broker, "names": names[first : first + AT_ONCE], "take": take}
+            some_names = names[first : first + AT_ONCE]
+            body = {"broker": self._broker, "names": some_names, "take": take}
+            if sessions:
+                body["sessions"] = {name: sessions[name] for name in some_names if name in sessions}
             response = await self._ask("POST", "/subscribers/lookup", body, timeout=30)
             if not response.is_success:
                 raise NoCoordinator(f"the coordinator answers {response.status_code}")
@@ -260,6 +324,7 @@ class Home:
             self._changed.clear()
             try:
                 await self.flush()
+                self._behind = False
             except NewsstandError:
                 self._changed.set()
                 await asyncio.sleep(1.0)
@@ -311,6 +376,9 @@ class Home:
         registered = msgspec.json.decode(response.content, type=_Registered)
         await asyncio.to_thread(self._know, registered.store)
         self._registered = True
+        # The coordinator learns what was answered here before it says what it knows: otherwise a change that it
+        # has not heard of looks like one that another broker has undone.
+        await self.flush()
         self._adopted(await self._only(registered.homes))
         self._tell(registered.overlay)
         logger.info("registered at the coordinator")
@@ -323,8 +391,12 @@ class Home:
 
     async def _take(self) -> None:
         asked, self._asked = self._asked, {}
+        proofs, self._proofs = self._proofs, {}
+        sessions = {
+            name: [one for one in some if one is not None] for name, some in proofs.items() if None not in some
+        }
         try:
-            found = await self._lookup(list(asked), take=True)
+            found = await self._lookup(list(asked), take=True, sessions=sessions)
         except Exception as error:  # whoever waits has to be told
             fault = error if isinstance(error, NewsstandError) else NoCoordinator("it was not understood")
             for waiting in asked.values():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -18,21 +19,29 @@ from newsstand.broker.accounts import (
     Passwords,
     Tokens,
     check_name_and_password,
+    check_password,
 )
 from newsstand.broker.home import Home, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.records import (
+    HERE_ONLY,
     Adopt,
     Allowed,
     Change,
     EndSession,
     Forget,
+    Merge,
+    PasswordChange,
     Record,
     SessionChange,
     apply,
     missing,
 )
-from newsstand.errors import NewsstandError
+from newsstand.errors import NewsstandError, NotFound
+
+Durability = Literal["broker", "replicated"]
+durability: ContextVar[Durability] = ContextVar("durability", default="broker")
+"""Where the changes of the present request are durable: at this broker alone, or at the coordinator too."""
 
 MOST_SESSIONS = 100
 """Of one subscriber; the one that ends first makes room for a new one."""
@@ -152,7 +161,7 @@ class Members:
     async def refresh(self, token: str) -> Pair:
         """New tokens for a session. A refresh token is good once: a second use ends the session."""
         name, sid, generation = self._tokens.read_refresh(token, self._now_ms() / 1000)
-        record = await self.at_home(name)
+        record = await self.at_home(name, sid)
         session = None if record is None else record.sessions.get(sid)
         if session is None or sid in self._ending:
             raise BadToken("the session has ended: log in")
@@ -171,10 +180,40 @@ class Members:
     async def admit(self, token: str) -> Member:
         """Whose access token this is; BadToken if it is nobody's, has expired or its session has ended."""
         claims = self._tokens.read(token, self._now_ms() / 1000)
-        record = self.records.get(claims.subscriber) or await self.at_home(claims.subscriber)
+        record = self.records.get(claims.subscriber) or await self.at_home(claims.subscriber, claims.session)
         if record is None or claims.session not in record.sessions:
             raise BadToken("the session has ended: log in")
         return Member(record, claims)
+
+    async def change_password(self, member: Member, current: str, password: str) -> None:
+        """Give a subscriber another password, if it knows the current one; its other sessions end."""
+        if not await self._passwords.verify(member.record.hash, current):
+            raise BadLogin("the current password is wrong")
+        await self.set_password(member.name, password, keep=member.claims.session)
+
+    async def set_password(self, name: str, password: str, keep: str | None = None) -> None:
+        """Give a subscriber another password, and end its sessions but the one to keep; raise NotFound."""
+        check_password(password)
+        record = await self._present(name)
+        hash = await self._passwords.hash(password)
+        if self.home is not None:
+            await self.home.set_password(name, hash)
+        await self.change(PasswordChange(name, hash))
+        await self.end(name, [sid for sid in record.sessions if sid != keep])
+
+    async def delete(self, name: str) -> None:
+        """Delete a subscriber with its sessions and subscriptions; raise NotFound."""
+        record = await self._present(name)
+        await self.end(name, list(record.sessions))
+        if self.home is not None:
+            await self.home.delete_subscriber(name)
+        await self.forget([name])
+
+    async def _present(self, name: str) -> Record:
+        record = await self.at_home(name)
+        if record is None:
+            raise NotFound(f"there is no subscriber '{name}'")
+        return record
 
     async def end(self, name: str, sids: Sequence[str]) -> None:
         """End sessions: their tokens are not accepted any more."""
@@ -187,24 +226,30 @@ class Members:
             for sid in sids:
                 self.comings.ended(name, sid)
 
-    async def at_home(self, name: str) -> Record | None:
-        """A subscriber, brought here if it is at home elsewhere; None if there is none of that name."""
+    async def at_home(self, name: str, session: str | None = None) -> Record | None:
+        """A subscriber, brought here if it is at home elsewhere; None if there is none of that name.
+
+        With a session it is brought only if that has not ended.
+        """
         record = self.records.get(name)
-        if record is None and self.home is not None and (found := await self.home.take(name)) is not None:
+        if record is None and self.home is not None and (found := await self.home.take(name, session)) is not None:
             await self.adopt([found])
             self.home.came(name)
             record = self.records.get(name)
         return record
 
     async def change(self, *changes: Change) -> None:
-        """Make changes, durably; the coordinator hears of them later."""
+        """Make changes durable, here and, while it answers, at the coordinator; then apply them.
+
+        `durability` tells the caller, in the same task, whether they survive the loss of this broker.
+        """
         if self.leaving:
             raise GoingDown("the broker is going down; ask the coordinator for another")
         await self._journal.write(*changes)
+        if self.home is not None and not all(isinstance(change, HERE_ONLY) for change in changes):
+            durability.set("replicated" if await self.home.replicate() else "broker")
         for change in changes:
             apply(self.records, change)
-        if self.home is not None:
-            self.home.changed()
 
     async def adopt(self, records: Sequence[Record]) -> None:
         """Subscribers are at home here from now on."""
@@ -223,8 +268,13 @@ class Members:
     async def _catch_up(self, known: Record, found: Record, unsent: Sequence[Change]) -> None:
         """A subscriber that is here was elsewhere meanwhile: take over what it did there."""
         missed = list(missing(known, found, unsent))
+        known.clock = max(known.clock, found.clock)
         if missed:
-            await self.change(*missed)
+            merge = Merge(known.name, missed)
+            await self._journal.write(merge)
+            if self.records.get(known.name) is not known:  # it has left meanwhile
+                return
+            apply(self.records, merge)
             if self.comings is not None:
                 self.comings.caught_up(known, missed)
 

@@ -34,6 +34,8 @@ class Held(msgspec.Struct):
     channel: str
     values: list[Scalar]
     acked: int
+    version: int = 0
+    """Orders all changes of one subscription, whichever brokers make them: the highest version wins."""
 
 
 class Record(msgspec.Struct):
@@ -44,6 +46,13 @@ class Record(msgspec.Struct):
     """Of the password, by Argon2id."""
     sessions: dict[str, Session] = {}
     subscriptions: dict[str, Held] = {}
+    clock: int = 0
+    """The highest version that any change of this subscriber has had."""
+
+    def next_version(self, now_ms: int) -> int:
+        """Return a version above all that are known: a hybrid logical clock in milliseconds."""
+        self.clock = max(self.clock + 1, now_ms, *(held.version + 1 for held in self.subscriptions.values()))
+        return self.clock
 
 
 class Adopt(msgspec.Struct, tag_field="op", tag="adopt", frozen=True):
@@ -56,6 +65,13 @@ class Forget(msgspec.Struct, tag_field="op", tag="forget", frozen=True):
     """A subscriber has moved to another broker."""
 
     name: str
+
+
+class PasswordChange(msgspec.Struct, tag_field="op", tag="password", frozen=True):
+    """The password was changed. The coordinator knows of it before the broker does."""
+
+    name: str
+    hash: str
 
 
 class SessionChange(msgspec.Struct, tag_field="op", tag="session", frozen=True):
@@ -83,6 +99,7 @@ class Subscribe(msgspec.Struct, tag_field="op", tag="subscribe", frozen=True):
     channel: str
     values: list[Scalar]
     acked: int
+    version: int = 0
 
 
 class Unsubscribe(msgspec.Struct, tag_field="op", tag="unsubscribe", frozen=True):
@@ -90,6 +107,7 @@ class Unsubscribe(msgspec.Struct, tag_field="op", tag="unsubscribe", frozen=True
 
     name: str
     id: str
+    version: int = 0
 
 
 class Ack(msgspec.Struct, tag_field="op", tag="ack", frozen=True):
@@ -98,11 +116,20 @@ class Ack(msgspec.Struct, tag_field="op", tag="ack", frozen=True):
     name: str
     id: str
     position: int
+    version: int = 0
+    """Of the subscription: an acknowledgement does not apply to a later subscription of the same id."""
 
 
-Change = Adopt | Forget | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
-HERE_ONLY = (Adopt, Forget)
-"""Changes that the coordinator is not told of: it told the broker."""
+class Merge(msgspec.Struct, tag_field="op", tag="merge", frozen=True):
+    """Changes that the coordinator knows and this broker did not: they are not sent back."""
+
+    name: str
+    changes: list[SessionChange | EndSession | Subscribe | Unsubscribe | Ack]
+
+
+Change = Adopt | Forget | PasswordChange | Merge | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
+HERE_ONLY = (Adopt, Forget, PasswordChange, Merge)
+"""Changes that the coordinator is not told of: it knew them first."""
 
 
 def apply(records: dict[str, Record], change: Change) -> None:
@@ -113,45 +140,67 @@ def apply(records: dict[str, Record], change: Change) -> None:
     if isinstance(change, Forget):
         records.pop(change.name, None)
         return
+    if isinstance(change, Merge):
+        for one in change.changes:
+            apply(records, one)
+        return
     record = records.get(change.name)
     if record is None:
         return
+    if isinstance(change, Subscribe | Unsubscribe):
+        record.clock = max(record.clock, change.version)
     match change:
+        case PasswordChange():
+            record.hash = change.hash
         case SessionChange():
             record.sessions[change.sid] = Session(change.generation, change.expires, change.allow)
         case EndSession():
             record.sessions.pop(change.sid, None)
         case Subscribe():
-            record.subscriptions.setdefault(change.id, Held(change.channel, change.values, change.acked))
+            held = record.subscriptions.get(change.id)
+            if held is None or held.version < change.version:
+                made = Held(change.channel, change.values, change.acked, change.version)
+                record.subscriptions[change.id] = made
         case Unsubscribe():
-            record.subscriptions.pop(change.id, None)
+            held = record.subscriptions.get(change.id)
+            if held is not None and held.version <= change.version:
+                del record.subscriptions[change.id]
         case Ack():
             held = record.subscriptions.get(change.id)
-            if held is not None:
+            if held is not None and held.version == change.version:
                 held.acked = max(held.acked, change.position)
 
 
-def missing(known: Record, found: Record, unsent: Sequence[Change] = ()) -> Iterator[Change]:
-    """What has to be done to a record so that it tells what another one does; positions never go back.
+Merged = SessionChange | EndSession | Subscribe | Unsubscribe | Ack
 
-    What is `unsent` the other one cannot know of yet.
+
+def missing(known: Record, found: Record, unsent: Sequence[Change] = ()) -> Iterator[Merged]:
+    """Yield the changes that make a record at this broker equal to the coordinator's.
+
+    The coordinator does not know what is `unsent`: only a higher version undoes an unsent change.
+    A position never goes back, and a session that has ended does not return.
     """
-    untold = {one.sid for one in unsent if isinstance(one, SessionChange)}
-    untold |= {one.id for one in unsent if isinstance(one, Subscribe)}
-    for sid in known.sessions.keys() - found.sessions.keys() - untold:
+    begun = {one.sid for one in unsent if isinstance(one, SessionChange) and one.name == found.name}
+    ended = {one.sid for one in unsent if isinstance(one, EndSession) and one.name == found.name}
+    versions: dict[str, int] = {}
+    for one in unsent:
+        if isinstance(one, Subscribe | Unsubscribe) and one.name == found.name:
+            versions[one.id] = max(versions.get(one.id, 0), one.version)
+    for sid in known.sessions.keys() - found.sessions.keys() - begun:
         yield EndSession(found.name, sid)
-    for key in known.subscriptions.keys() - found.subscriptions.keys() - untold:
-        yield Unsubscribe(found.name, key)
+    for key in known.subscriptions.keys() - found.subscriptions.keys() - versions.keys():
+        yield Unsubscribe(found.name, key, known.subscriptions[key].version)
     for sid, session in found.sessions.items():
         here = known.sessions.get(sid)
-        if here is None or here.generation < session.generation:
+        if sid not in ended and (here is None or here.generation < session.generation):
             yield SessionChange(found.name, sid, session.generation, session.expires, session.allow)
     for key, held in found.subscriptions.items():
         own = known.subscriptions.get(key)
-        if own is None:
-            yield Subscribe(found.name, key, held.channel, held.values, held.acked)
-        elif own.acked < held.acked:
-            yield Ack(found.name, key, held.acked)
+        if own is None or own.version < held.version:
+            if key not in versions or versions[key] < held.version:
+                yield Subscribe(found.name, key, held.channel, held.values, held.acked, held.version)
+        elif own.version == held.version and own.acked < held.acked:
+            yield Ack(found.name, key, held.acked, held.version)
 
 
 def frontend_id(subscriber: str, channel: str, values: list[Scalar]) -> str:

@@ -20,6 +20,8 @@ from newsstand.broker.records import (
     EndSession,
     Forget,
     Held,
+    Merge,
+    PasswordChange,
     Record,
     Session,
     SessionChange,
@@ -34,7 +36,7 @@ CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NUL
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires INTEGER NOT NULL,
     allow BLOB, PRIMARY KEY (name, sid)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, given BLOB NOT NULL,
-    acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
+    acked INTEGER NOT NULL, version INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (name, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unsent (seq INTEGER PRIMARY KEY AUTOINCREMENT, subject TEXT UNIQUE,
     change BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS words (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
@@ -61,6 +63,9 @@ class SqliteStore:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
+            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(subscriptions)")]
+            if "version" not in columns:  # a store of before subscriptions had versions
+                self._connection.execute("ALTER TABLE subscriptions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
         except (sqlite3.Error, OSError) as error:
             raise BadOption(f"{path}: cannot be opened as a broker's store ({error})") from error
 
@@ -70,8 +75,9 @@ class SqliteStore:
             records = {name: Record(name, hash) for name, hash in rows}
             for name, sid, generation, expires, allow in self._connection.execute("SELECT * FROM sessions"):
                 records[name].sessions[sid] = Session(generation, expires, _ALLOW(allow))
-            for name, key, channel, given, acked in self._connection.execute("SELECT * FROM subscriptions"):
-                records[name].subscriptions[key] = Held(channel, _VALUES(given), acked)
+            rows = self._connection.execute("SELECT name, id, channel, given, acked, version FROM subscriptions")
+            for name, key, channel, given, acked, version in rows:
+                records[name].subscriptions[key] = Held(channel, _VALUES(given), acked, version)
         return records
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -138,10 +144,15 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
             for sid, session in change.record.sessions.items():
                 _write(cursor, SessionChange(name, sid, session.generation, session.expires, session.allow))
             for key, held in change.record.subscriptions.items():
-                _write(cursor, Subscribe(name, key, held.channel, held.values, held.acked))
+                _write(cursor, Subscribe(name, key, held.channel, held.values, held.acked, held.version))
+        case Merge():
+            for one in change.changes:
+                _write(cursor, one)
         case Forget():
             for table in ("subscribers", "sessions", "subscriptions"):
                 cursor.execute(f"DELETE FROM {table} WHERE name = ?", (change.name,))
+        case PasswordChange():
+            cursor.execute("UPDATE subscribers SET hash = ? WHERE name = ?", (change.hash, change.name))
         case SessionChange():
             allow = _ENCODE(change.allow)
             row = (change.name, change.sid, change.generation, change.expires, allow)
@@ -149,14 +160,20 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
         case EndSession():
             cursor.execute("DELETE FROM sessions WHERE name = ? AND sid = ?", (change.name, change.sid))
         case Subscribe():
-            made = (change.name, change.id, change.channel, _ENCODE(change.values), change.acked)
+            made = (change.name, change.id, change.channel, _ENCODE(change.values), change.acked, change.version)
             cursor.execute(
-                f"INSERT OR IGNORE INTO subscriptions SELECT ?, ?, ?, ?, ? {_AT_HOME}", (*made, change.name)
+                f"INSERT INTO subscriptions SELECT ?, ?, ?, ?, ?, ? {_AT_HOME} ON CONFLICT (name, id) "
+                "DO UPDATE SET channel = excluded.channel, given = excluded.given, acked = excluded.acked, "
+                "version = excluded.version WHERE excluded.version > version",
+                (*made, change.name),
             )
         case Unsubscribe():
-            cursor.execute("DELETE FROM subscriptions WHERE name = ? AND id = ?", (change.name, change.id))
+            cursor.execute(
+                "DELETE FROM subscriptions WHERE name = ? AND id = ? AND version <= ?",
+                (change.name, change.id, change.version),
+            )
         case Ack():
             cursor.execute(
-                "UPDATE subscriptions SET acked = ? WHERE name = ? AND id = ? AND acked < ?",
-                (change.position, change.name, change.id, change.position),
+                "UPDATE subscriptions SET acked = ? WHERE name = ? AND id = ? AND version = ? AND acked < ?",
+                (change.position, change.name, change.id, change.version, change.position),
             )

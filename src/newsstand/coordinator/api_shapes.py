@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
 from newsstand.coordinator.handing_over import MOST_TOLD
-from newsstand.coordinator.records import DEFAULT_CAPACITY, KINDS, Name
+from newsstand.coordinator.records import DEFAULT_CAPACITY, KINDS, Id, Name
 
 MOST_NAMES = MOST_TOLD
 """Names in one lookup."""
@@ -62,12 +62,20 @@ class NewSubscriber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broker: Name
 
 
+class NewHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The hash of another password."""
+
+    hash: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+
+
 class Lookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Subscribers that a broker wants to know, or to have."""
 
     broker: Name
     names: Annotated[list[Name], msgspec.Meta(max_length=MOST_NAMES)]
     take: bool = False
+    sessions: dict[Name, list[Id]] = {}
+    """Who is taken only if one of these sessions of its has not ended; others are taken anyway."""
 
 
 class AddressShape(BaseModel):

@@ -9,6 +9,7 @@ from newsstand.coordinator.api_shapes import (
     ChosenShape,
     Lookup,
     NameShape,
+    NewHash,
     NewSubscriber,
     QueryLatitude,
     QueryLongitude,
@@ -20,7 +21,7 @@ from newsstand.coordinator.api_shapes import (
 from newsstand.coordinator.desk import SUBSCRIBER, Desk
 from newsstand.planning.places import NOWHERE, Place
 from newsstand.serving.quick import Quick
-from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, not_now, problems
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, not_now, problems, unauthorized
 
 MOST_SUBSCRIBER_BYTES = 65_536
 MOST_LOOKUP_BYTES = 2**21
@@ -66,15 +67,39 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         """The records of subscribers; with `take` the broker that asks becomes their home, unless it drains."""
         desk.admit(request, "broker")
         told = await desk.read(request, Lookup, MOST_LOOKUP_BYTES)
-        found = await desk.ask(coordinator.lookup, told.broker, told.names, told.take)
+        found = await desk.ask(coordinator.lookup, told.broker, told.names, told.take, told.sessions)
         return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
+
+    path = "/subscribers/{name}"
+
+    @router.put(
+        path,
+        responses={200: {"model": NameShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        openapi_extra=body_of(NewHash),
+    )
+    async def set_hash(request: Request, name: str) -> Response:
+        """Replace the hash of a subscriber's password."""
+        desk.admit(request, "broker")
+        told = await desk.read(request, NewHash, MOST_SUBSCRIBER_BYTES)
+        await desk.ask(coordinator.set_hash, name, told.hash)
+        return answer({"name": name})
+
+    @router.delete(path, responses={200: {"model": NameShape}, **problems(*TOKEN, 404, 507)})
+    async def delete_subscriber(request: Request, name: str) -> Response:
+        """Delete a subscriber with its sessions and subscriptions."""
+        desk.admit(request, "broker")
+        await desk.ask(coordinator.delete_subscriber, name)
+        return answer({"name": name})
 
     return router
 
 
 async def choose_broker(desk: Desk, request: Request, place: Place, policy: str | None) -> Response:
     """Answer who asks for a broker."""
-    chosen = await desk.ask(desk.coordinator.broker_for, desk.who(request), place, policy)
+    who = desk.who(request)
+    if who is not None and await desk.ask(desk.coordinator.is_revoked, *who):
+        raise unauthorized("the session has ended: log in")
+    chosen = await desk.ask(desk.coordinator.broker_for, None if who is None else who[0], place, policy)
     if chosen is None:
         raise not_now("no broker is up; try again in a moment")
     return answer(

@@ -21,6 +21,8 @@ from newsstand.coordinator.records import (
 )
 from newsstand.coordinator.subscribers_sql import as_json
 
+MOST_TOMBSTONES = 1_000
+"""Removed subscriptions that are kept of one subscriber: the last ones."""
 MOST_SESSIONS = 100
 """Sessions that are kept of one subscriber, and ends of sessions: those that expire last."""
 
@@ -38,11 +40,27 @@ DELETE FROM {0} WHERE name = :name AND sid IN
     (SELECT sid FROM {0} WHERE name = :name ORDER BY expires DESC, sid LIMIT -1 OFFSET :most)
 """
 _SUBSCRIBE = """
-INSERT INTO subscriptions VALUES (:name, :id, :channel, :vals, :acked) ON CONFLICT (name, id) DO UPDATE
-    SET channel = excluded.channel, vals = excluded.vals, acked = max(acked, excluded.acked) WHERE NOT :late
+INSERT INTO subscriptions (name, id, channel, vals, acked, version)
+    SELECT :name, :id, :channel, :vals, :acked, :version
+    WHERE NOT EXISTS (SELECT 1 FROM tombstones t WHERE t.name = :name AND t.id = :id AND t.version > :version)
+ON CONFLICT (name, id) DO UPDATE
+    SET channel = excluded.channel, vals = excluded.vals, version = excluded.version,
+        acked = CASE WHEN excluded.version > version THEN excluded.acked ELSE max(acked, excluded.acked) END
+    WHERE excluded.version > version OR (excluded.version = version AND NOT :late)
 """
-_UNSUBSCRIBE = "DELETE FROM subscriptions WHERE name = :name AND id = :id"
-_ACK = "UPDATE subscriptions SET acked = :position WHERE name = :name AND id = :id AND acked < :position"
+_REMOVED = """
+INSERT INTO tombstones SELECT :name, :id, :version, unixepoch() WHERE :version > 0
+ON CONFLICT (name, id) DO UPDATE SET version = excluded.version, at = excluded.at WHERE excluded.version > version
+"""
+_FEWER_TOMBSTONES = """
+DELETE FROM tombstones WHERE name = :name AND id IN
+    (SELECT id FROM tombstones WHERE name = :name ORDER BY version DESC LIMIT -1 OFFSET :most)
+"""
+_UNSUBSCRIBE = "DELETE FROM subscriptions WHERE name = :name AND id = :id AND version <= :version"
+_ACK = """
+UPDATE subscriptions SET acked = :position
+    WHERE name = :name AND id = :id AND version = :version AND acked < :position
+"""
 _WHOSE = """
 SELECT t.name,
     t.home = :broker OR coalesce(a.unread_since = :broker, false),
@@ -87,12 +105,11 @@ def apply_changes(
 def _puts_behind(change: Change, is_late: bool, has_effect: bool) -> bool:
     """Whether the present home does not know what became of a change.
 
-    A client tells its positions itself after a move, so a late acknowledgement is none of these. A home that
-    tells of a session that was ended elsewhere has to learn that.
+    A home that tells of a session or a subscription that was ended elsewhere has to learn that.
     """
     if is_late:
-        return has_effect and not isinstance(change, Acknowledged)
-    return isinstance(change, SessionChanged) and not has_effect
+        return has_effect
+    return isinstance(change, SessionChanged | Subscribed) and not has_effect
 
 
 def _whose(connection: sqlite3.Connection, broker: str, names: Iterable[str], released: int) -> dict[str, _Whose]:
@@ -108,6 +125,8 @@ def _apply(connection: sqlite3.Connection, change: Change, is_late: bool) -> boo
     statement, given = _statement(change)
     if isinstance(change, SessionEnded):
         connection.execute(_ENDED, given)
+    if isinstance(change, Unsubscribed):
+        connection.execute(_REMOVED, {**given, "name": change.name})
     return connection.execute(statement, {**given, "name": change.name, "late": is_late}).rowcount > 0
 
 
@@ -118,15 +137,18 @@ def _statement(change: Change) -> tuple[str, dict[str, object]]:
             return _SESSION, told
         case SessionEnded(name, sid):
             return _END, {"name": name, "sid": sid}
-        case Subscribed(name, id_, channel, values, acked):
-            return _SUBSCRIBE, {"id": id_, "channel": channel, "vals": as_json(values), "acked": acked}
-        case Unsubscribed(name, id_):
-            return _UNSUBSCRIBE, {"id": id_}
-        case Acknowledged(name, id_, position):
-            return _ACK, {"id": id_, "position": position}
+        case Subscribed(name, id_, channel, values, acked, version):
+            made = {"id": id_, "channel": channel, "vals": as_json(values), "acked": acked, "version": version}
+            return _SUBSCRIBE, made
+        case Unsubscribed(name, id_, version):
+            return _UNSUBSCRIBE, {"id": id_, "version": version}
+        case Acknowledged(name, id_, position, version):
+            return _ACK, {"id": id_, "position": position, "version": version}
 
 
 def _prune(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
     for kind, table in ((SessionChanged, "sessions"), (SessionEnded, "ended")):
         grown = {one.name for one in changes if isinstance(one, kind)}
         connection.executemany(_FEWER.format(table), ({"name": name, "most": MOST_SESSIONS} for name in grown))
+    removed = {one.name for one in changes if isinstance(one, Unsubscribed)}
+    connection.executemany(_FEWER_TOMBSTONES, ({"name": name, "most": MOST_TOMBSTONES} for name in removed))

@@ -31,6 +31,7 @@ from newsstand.coordinator.standing import (
 )
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
+from newsstand.errors import NotFound
 from newsstand.planning.places import NOWHERE, Place
 
 logger = logging.getLogger(__name__)
@@ -189,15 +190,45 @@ class Coordinator:
         if self._store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
 
-    def lookup(self, broker: str, names: Collection[str], take: bool) -> Found:
+    def set_hash(self, name: str, hash_: str) -> None:
+        """A subscriber has another password; NotFound."""
+        self._require_subscriber(name)
+        self._store.set_hash(name, hash_)
+
+    def delete_subscriber(self, name: str) -> None:
+        """A subscriber goes for good; NotFound."""
+        self._require_subscriber(name)
+        home = self._store.delete_subscriber(name)
+        if home is not None:
+            self._count(home, -1)
+
+    def _require_subscriber(self, name: str) -> None:
+        if self._store.home(name) is None:
+            raise NotFound(f"there is no subscriber '{name}'")
+
+    def is_revoked(self, subscriber: str, session: str) -> bool:
+        """Whether a session was ended before its time: its tokens are good for nothing."""
+        return self._store.has_ended(subscriber, session)
+
+    def lookup(
+        self,
+        broker: str,
+        names: Collection[str],
+        take: bool,
+        sessions: Mapping[str, Collection[str]] = {},
+    ) -> Found:
         """The records of subscribers, those that exist; with `take` their home becomes the broker that asks.
 
         A broker that drains takes nobody, and reads only those that are its own. Without `take` nothing changes.
+        Who is in `sessions` is passed over unless one of these sessions is known: a token that was revoked moves
+        nobody.
         """
         if not take:
             self._brokers.known(broker)
             return Found(self._store.records(names))
         asking = self._brokers.alive(broker)
+        if sessions:
+            names = self._with_session(names, sessions)
         homes = self._store.homes_of(names)
         elsewhere = [name for name, home in homes.items() if home != broker]
         if asking.state == "up":
@@ -207,6 +238,15 @@ class Coordinator:
         own = homes.keys() - set(elsewhere)
         self._handing.read(asking, own)
         return Found(self._store.records(own), elsewhere)
+
+    def _with_session(self, names: Collection[str], sessions: Mapping[str, Collection[str]]) -> list[str]:
+        records = self._store.records([name for name in names if name in sessions])
+        known = {name: record["sessions"] for name, record in records.items()}
+        return [
+            name
+            for name in names
+            if name not in sessions or any(sid in known.get(name, {}) for sid in sessions[name])  # type: ignore[operator]
+        ]
 
     def change(self, broker: str, changes: Sequence[Change]) -> Applied:
         """Changes that a broker tells of its subscribers; see `Store.apply`."""

@@ -47,7 +47,12 @@ class Keys:
         return found
 
     def subscriber(self, token: str) -> str | None:
-        """The name in a subscriber's token. It may have expired: it says who asks, and opens nothing."""
+        """The name in a subscriber's token."""
+        found = self.session(token)
+        return None if found is None else found[0]
+
+    def session(self, token: str) -> tuple[str, str] | None:
+        """The name and the session in a subscriber's token. It may have expired: it says who asks, no more."""
         try:
             claims = jwt.decode(
                 token,
@@ -65,7 +70,7 @@ class Keys:
         except jwt.InvalidTokenError:
             return None
         name = claims["sub"]
-        return name if SUBSCRIBER.fullmatch(name) else None
+        return (name, str(claims.get("sid", ""))) if SUBSCRIBER.fullmatch(name) else None
 
 
 @dataclass(frozen=True)
@@ -99,19 +104,19 @@ class Desk:
         if role not in roles:
             raise Refused(403, f"this is not for the token of {role}, but for that of: {' or '.join(roles)}")
 
-    def who(self, request: Request) -> str | None:
-        """The subscriber that asks; None if it is anybody else."""
+    def who(self, request: Request) -> tuple[str, str] | None:
+        """The subscriber that asks, and its session; None if it is anybody else."""
         token = bearer(request)
         if not token:
             return None
         if (role := self.keys.role(token)) is not None:
             request.state.token = role
             return None
-        name = self.keys.subscriber(token)
-        if name is None:
+        found = self.keys.session(token)
+        if found is None:
             raise unauthorized("the token is none of this platform: send a subscriber's token, or none")
-        request.state.token = name
-        return name
+        request.state.token = found[0]
+        return found
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the coordinator, which waits for the disk, in a thread."""

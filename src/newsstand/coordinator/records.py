@@ -105,12 +105,15 @@ class Subscribed(_Change, frozen=True, gc=False, tag="subscribe"):
     channel: Channel
     values: list[Scalar]
     acked: Position
+    version: Position = 0
+    """Orders the changes of one subscription, whichever brokers make them."""
 
 
 class Unsubscribed(_Change, frozen=True, gc=False, tag="unsubscribe"):
     """A subscription is over."""
 
     id: Id
+    version: Position = 0
 
 
 class Acknowledged(_Change, frozen=True, gc=False, tag="ack"):
@@ -118,6 +121,7 @@ class Acknowledged(_Change, frozen=True, gc=False, tag="ack"):
 
     id: Id
     position: Position
+    version: Position = 0
 
 
 Change = SessionChanged | SessionEnded | Subscribed | Unsubscribed | Acknowledged

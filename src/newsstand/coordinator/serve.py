@@ -20,6 +20,7 @@ from newsstand.coordinator.store import Store
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import BadOption
 from newsstand.planning.places import Network
+from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of
 
 STORE = "coordinator.sqlite"
@@ -44,6 +45,8 @@ def serve(settings: Settings, say: Callable[[str], None] = print) -> None:
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
                 backlog=BACKLOG,
+                http=limited_http(settings.http_limits),
+                ws="none",
             )
         )
         bound.listen(BACKLOG)  # who reads the address may connect at once

@@ -24,6 +24,7 @@ from newsstand.coordinator.standing import Opportunistic
 from newsstand.coordinator.tree import DEFAULT_DEGREE, LEAST_DEGREE
 from newsstand.errors import BadInput, BadOption
 from newsstand.model import OpportunisticPolicy
+from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import SHORTEST_SECRET, read_toml
 
@@ -54,7 +55,18 @@ class Settings:
     """How many messages a broker caches so, at most; 0 for none."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
+    max_connections: int = HttpLimits.connections
+    """Connections of all clients."""
+    max_connections_per_address: int = HttpLimits.connections_per_address
+    """Connections of one client address; a reverse proxy counts as one client."""
     tls: Tls | None = None
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        """What its HTTP server accepts."""
+        return HttpLimits(
+            connections=self.max_connections, connections_per_address=self.max_connections_per_address
+        )
 
 
 def read_settings(
@@ -227,6 +239,8 @@ KEYS: dict[str, Callable[[object], object]] = {
     "opportunistic_policy": _opportunistic,
     "opportunistic_slots": _whole(0, 1_000_000),
     "open_metrics": _boolean,
+    "max_connections": _whole(1, 1_000_000),
+    "max_connections_per_address": _whole(1, 1_000_000),
     "certificate": _path,
     "key": _path,
 }

@@ -89,6 +89,18 @@ class Store(Protocol):
         """Subscribers as brokers are told of them, those that exist."""
         ...
 
+    def set_hash(self, name: str, hash_: str) -> None:
+        """Replace the hash of a subscriber's password."""
+        ...
+
+    def delete_subscriber(self, name: str) -> str | None:
+        """Delete a subscriber with all that is its own; its home, None if nobody has that name."""
+        ...
+
+    def has_ended(self, subscriber: str, session: str) -> bool:
+        """Whether a session was ended before it expired."""
+        ...
+
     def reads(self, broker: str, names: Collection[str]) -> dict[str, int]:
         """A broker reads records of its own; the serial numbers of those among them that it is to adopt."""
         ...

@@ -74,6 +74,9 @@ class SqliteStore:
             if version > VERSION:
                 raise BadInput(f"{self._path}: was written by a newer version of newsstand")
             self._connection.executescript(TABLES)
+            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(subscriptions)")]
+            if "version" not in columns:  # a store of before subscriptions had versions
+                self._connection.execute("ALTER TABLE subscriptions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
         except sqlite3.DatabaseError as error:
             code = error.sqlite_errorcode & 0xFF
             if code == sqlite3.SQLITE_BUSY:
@@ -255,6 +258,25 @@ class SqliteStore:
     def records(self, names: Collection[str]) -> dict[str, Record]:
         with self._reading() as connection:
             return read_records(connection, names)
+
+    def set_hash(self, name: str, hash_: str) -> None:
+        with self._writing() as connection:
+            connection.execute("UPDATE subscribers SET hash = ? WHERE name = ?", (hash_, name))
+
+    def delete_subscriber(self, name: str) -> str | None:
+        with self._writing() as connection:
+            row = connection.execute("SELECT home FROM subscribers WHERE name = ?", (name,)).fetchone()
+            connection.execute(
+                "INSERT OR REPLACE INTO ended SELECT name, sid, expires FROM sessions WHERE name = ?", (name,)
+            )
+            for table in ("subscribers", "sessions", "subscriptions", "tombstones", "handovers"):
+                connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
+        return None if row is None else row[0]
+
+    def has_ended(self, subscriber: str, session: str) -> bool:
+        with self._reading() as connection:
+            asked = "SELECT 1 FROM ended WHERE name = ? AND sid = ?"
+            return connection.execute(asked, (subscriber, session)).fetchone() is not None
 
     def homes_of(self, names: Collection[str]) -> dict[str, str]:
         with self._reading() as connection:

@@ -25,17 +25,22 @@ def read_records(connection: sqlite3.Connection, names: Collection[str]) -> dict
     ):
         one = {"generation": generation, "expires": expires, "allow": msgspec.json.decode(allow)}
         sessions.setdefault(name, {})[sid] = one
-    for name, id_, channel, values, acked in _rows(
-        connection, "t.name, t.id, t.channel, t.vals, t.acked", "subscriptions", names
+    clocks: dict[str, int] = {}
+    for name, id_, channel, values, acked, version in _rows(
+        connection, "t.name, t.id, t.channel, t.vals, t.acked, t.version", "subscriptions", names
     ):
-        one = {"channel": channel, "values": msgspec.json.decode(values), "acked": acked}
+        one = {"channel": channel, "values": msgspec.json.decode(values), "acked": acked, "version": version}
         subscriptions.setdefault(name, {})[id_] = one
+        clocks[name] = max(clocks.get(name, 0), version)
+    for name, version in _rows(connection, "t.name, t.version", "tombstones", names):
+        clocks[name] = max(clocks.get(name, 0), version)
     return {
         name: {
             "name": name,
             "hash": hash_,
             "sessions": sessions.get(name, {}),
             "subscriptions": subscriptions.get(name, {}),
+            "clock": clocks.get(name, 0),
         }
         for name, hash_ in _rows(connection, "t.name, t.hash", "subscribers", names)
     }

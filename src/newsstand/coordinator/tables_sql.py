@@ -24,7 +24,10 @@ CREATE INDEX IF NOT EXISTS by_home ON subscribers (home);
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires NOT NULL,
     allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, vals TEXT NOT NULL,
-    acked INTEGER NOT NULL, PRIMARY KEY (name, id)) WITHOUT ROWID;
+    acked INTEGER NOT NULL, version INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (name, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tombstones (name TEXT, id TEXT, version INTEGER NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (name, id)) WITHOUT ROWID;
+DELETE FROM tombstones WHERE at < unixepoch() - 2592000;
 CREATE TABLE IF NOT EXISTS ended (name TEXT, sid TEXT, expires NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
 DELETE FROM ended WHERE expires < unixepoch();
 CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
@@ -40,3 +43,4 @@ COMMIT;
 """
 # `ended` are sessions that were ended before they expired: whoever tells of them later is late.
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
+# `tombstones` are subscriptions that were removed in the last 30 days: an older change of theirs comes too late.
