@@ -33,6 +33,7 @@ from newsstand.broker.upstream import LIMITS, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError
+from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
@@ -69,6 +70,7 @@ def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
             ssl_certfile=settings.certificate,
             ssl_keyfile=settings.key,
             backlog=BACKLOG,
+            http=limited_http(settings.http_limits),
             ws=Connection,
             ws_ping_interval=None,
         )
@@ -217,6 +219,7 @@ class Parts:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._cluster_http.aclose)
             stack.push_async_callback(self.page_parts.http.aclose)
+            stack.push_async_callback(self.page_parts.fetcher.aclose)
             if self._home_http is not None:
                 stack.push_async_callback(self._home_http.aclose)
             tasks = [asyncio.create_task(one) for one in work]

@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         "left",
         "paused",
         "quiet_since",
+        "release",
         "session",
         "stuck_since",
         "subscriber",
@@ -97,6 +98,7 @@ class Connection(asyncio.Protocol):
         self.paused = False
         # What the hub notes about a connection that joined it.
         self.left: Callable[[Connection], None] | None = None
+        self.release: Callable[[], None] | None = None
         self.subscriber = self.session = ""
         self.expires_ms = 0
         self.heard = True
@@ -146,6 +148,7 @@ class Connection(asyncio.Protocol):
         """Let another protocol take the transport over: from then on this connection has nothing to do with it."""
         self._lost = True
         self._server.connections.discard(self)
+        self._released()
         if self._opening is not None:
             self._opening.settled = True
         yield self._server
@@ -171,6 +174,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._server.connections.discard(self)
+        self._released()
         self._forget()
         if self._timer is not None:
             self._timer.cancel()
@@ -317,6 +321,11 @@ class Connection(asyncio.Protocol):
         if not self._lost and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
         self._listen()
+
+    def _released(self) -> None:
+        if self.release is not None:
+            self.release()
+            self.release = None
 
     def _forget(self) -> None:
         self.closing = True

@@ -14,6 +14,9 @@ from newsstand.serving.refusals import Refused
 SLOWEST = 10_000
 """Bytes a second: a body that comes slower than this for long is not waited for."""
 
+LONGEST_S = 600.0
+"""How long a whole body may take."""
+
 
 class Budget:
     """How many bytes of bodies are held at once, over all requests; asked from the event loop only."""
@@ -36,8 +39,9 @@ class Budget:
 class Bodies:
     """Reads bodies: each within its limit, all of one limit within a budget."""
 
-    def __init__(self, patience_s: float = 10) -> None:
+    def __init__(self, patience_s: float = 10, longest_s: float = LONGEST_S) -> None:
         self._patience_s = patience_s
+        self._longest_s = max(patience_s, longest_s)
         self._budgets: dict[int, Budget] = {}
 
     @asynccontextmanager
@@ -58,7 +62,7 @@ class Bodies:
         pieces: list[bytes] = []
         size = 0
         try:
-            async for piece in _pieces(request, self._patience_s):
+            async for piece in _pieces(request, self._patience_s, self._longest_s):
                 if size + len(piece) > limit:
                     raise _too_large(limit, advice)
                 budget.take(len(piece))
@@ -69,19 +73,23 @@ class Bodies:
             budget.give_back(size)
 
 
-async def _pieces(request: Request, patience_s: float) -> AsyncIterator[bytes]:
+async def _pieces(request: Request, patience_s: float, longest_s: float) -> AsyncIterator[bytes]:
+    """Yield pieces while enough bytes come in each `patience_s`: a burst buys no time beyond the next window."""
     loop = asyncio.get_running_loop()
     begun, size = loop.time(), 0
+    window_end = begun + patience_s
     stream = request.stream()
     while True:
         try:
-            async with asyncio.timeout_at(begun + patience_s + size / SLOWEST):
+            async with asyncio.timeout_at(min(window_end, begun + longest_s)):
                 piece = await anext(stream, None)
         except TimeoutError:
             raise Refused(408, "the body comes too slowly", {"Connection": "close"}) from None
         if piece is None:
             return
         size += len(piece)
+        if size >= SLOWEST * patience_s:
+            window_end, size = loop.time() + patience_s, 0
         if piece:
             yield piece
 

@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -61,6 +61,8 @@ def read_value(value: object, kind: object) -> object:
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str), dec_hook=_path)
     except msgspec.ValidationError as error:
+        if get_origin(kind) is Literal:
+            raise BadOption(f"'{value}' is none of {', '.join(map(str, get_args(kind)))}") from None
         raise BadOption(str(error)) from None
 
 
