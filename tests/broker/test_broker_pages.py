@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry
 from newsstand.broker.announcing import Announcer
 from newsstand.broker.copies import AGAIN_S, Copies, Kept, PushedPage, read_pushed
 from newsstand.broker.page_content import Content, TooLarge
+from newsstand.broker.page_fetcher import PageFetcher
+from newsstand.broker.page_hosts import PageHosts
 from newsstand.broker.page_metrics import PageMetrics
 from newsstand.broker.pages import Asker, Pages, SentTo, Served, Unchanged
 from newsstand.broker.redirects import REST_S, Peer, Redirected, RedirectMemory, RedirectTold
@@ -84,6 +86,7 @@ class World:
             self.shelf,
             self.copies,
             self.origin,  # type: ignore[arg-type]
+            PageFetcher(PageHosts(), verify=False),
             httpx.AsyncClient(transport=httpx.MockTransport(self._peer)),
             Tickets("key"),
             PageMetrics(CollectorRegistry()),

@@ -147,7 +147,7 @@ async def _passed_on(desk: Desk, request: Request, path: str, begun: float) -> R
     conditions = _ASKED if request.method == "GET" else ("if-none-match",)
     asked = {name: request.headers[name] for name in conditions if name in request.headers}
     stack = AsyncExitStack()
-    origin = await stack.enter_async_context(desk.edge.upstream.page(path, asked))
+    origin = await stack.enter_async_context(desk.pages.at_origin(path, asked, streamed=True))
     if origin.status_code not in (200, 206, 304, 416):
         await stack.aclose()
         raise not_now(f"the origin of the page answers {origin.status_code}")

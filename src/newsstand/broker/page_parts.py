@@ -11,6 +11,8 @@ from newsstand.broker.announcing import Announcer
 from newsstand.broker.copies import Copies
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.page_content import Content
+from newsstand.broker.page_fetcher import PageFetcher
+from newsstand.broker.page_hosts import PageHosts
 from newsstand.broker.page_metrics import PageMetrics
 from newsstand.broker.pages import Pages
 from newsstand.broker.settings import BrokerSettings
@@ -34,6 +36,7 @@ class PageParts:
     ) -> None:
         self.http = httpx.AsyncClient(verify=verify, trust_env=False, limits=LIMITS)
         """For other brokers."""
+        self.fetcher = PageFetcher(_page_hosts(settings, url), _trusted(settings))
         self.shelf = Shelf(
             settings.pages_policy,
             settings.pages_capacity,
@@ -47,6 +50,7 @@ class PageParts:
             self.shelf,
             self.copies,
             upstream,
+            self.fetcher,
             self.http,
             Tickets(key(secret, "copies")),
             PageMetrics(metrics.registry),
@@ -67,6 +71,19 @@ class PageParts:
 
     async def _origin_has(self, path: str, version: str) -> Content | None:
         return await self.pages.origin_has(path, version)
+
+
+def _page_hosts(settings: BrokerSettings, url: str) -> PageHosts:
+    own = (settings.cluster, settings.coordinator, settings.url, settings.callback, url)
+    return PageHosts(settings.pages_allow, [one for one in own if one])
+
+
+def _trusted(settings: BrokerSettings) -> ssl.SSLContext:
+    """Trust the system's certificates, and those of the platform's own authority."""
+    context = httpx.create_ssl_context()
+    if settings.authority is not None:
+        context.load_verify_locations(settings.authority)
+    return context
 
 
 def _whereabouts(settings: BrokerSettings, url: str) -> dict[str, object]:

@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
 
 from newsstand.broker.copies import Copies
 from newsstand.broker.page_content import Content, TooLarge, content_of, is_fixed
+from newsstand.broker.page_fetcher import PageFetcher, PageRefused, refuse_encoded
 from newsstand.broker.page_metrics import PageMetrics, Source
 from newsstand.broker.redirects import Peer, Redirected, RedirectMemory
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import Tickets
-from newsstand.broker.upstream import Away, Upstream
+from newsstand.broker.upstream import IDENTITY, Away, ExternalPage, Upstream
 from newsstand.errors import NewsstandError, NotFound
 from newsstand.model import page_id
 from newsstand.planning.places import Place
@@ -34,7 +36,7 @@ PEER_S = 3.0
 SLOW = 1 << 16
 """Bytes a second of a slow line."""
 AT_ONCE = 16
-"""Pages that are fetched from the origin at the same time; results have to get through, too."""
+"""Pages that are fetched from the cluster at the same time; results have to get through, too."""
 
 
 class InVain(NewsstandError):
@@ -90,6 +92,7 @@ class Pages:
         shelf: Shelf,
         copies: Copies,
         upstream: Upstream,
+        fetcher: PageFetcher,
         peers: httpx.AsyncClient,
         tickets: Tickets,
         metrics: PageMetrics,
@@ -104,6 +107,7 @@ class Pages:
         self.memory = RedirectMemory()
         self.metrics = metrics
         self._upstream = upstream
+        self._fetcher = fetcher
         self._peers = peers
         self._largest = largest
         self._now_s = now_s
@@ -153,10 +157,33 @@ class Pages:
         """The address of a copy at another broker, with a ticket for it."""
         return f"{peer.url.rstrip('/')}/copies/{path}?ticket={self.tickets.ticket(path, self._now_s())}"
 
+    @asynccontextmanager
+    async def at_origin(
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        turns: AbstractAsyncContextManager[object] | None = None,
+        streamed: bool = False,
+    ) -> AsyncIterator[httpx.Response]:
+        """Open a page at the cluster, or at the other server that holds it; `turns` are for the cluster alone."""
+        async with AsyncExitStack() as stack:
+            if turns is not None:
+                await stack.enter_async_context(turns)
+            try:
+                response = await stack.enter_async_context(self._upstream.page(path, headers))
+            except ExternalPage as page:
+                await stack.aclose()
+                response = await stack.enter_async_context(
+                    self._fetcher.open(page.url, headers, streamed=streamed)
+                )
+            refuse_encoded(response)
+            yield response
+
     async def origin_has(self, path: str, version: str) -> Content | None:
         """The page as the origin has it now, None if that is still this version; it counts as nobody's demand."""
         headers = {"If-None-Match": f'"{version}"'} if version else {}
-        async with self._upstream.page(path, headers) as response:
+        async with self.at_origin(path, headers) as response:
             if response.status_code == 304:
                 return None
             return await self._content(path, response)
@@ -190,7 +217,7 @@ class Pages:
             headers[INVALID_AT] = invalid_at
         if asker.has and not is_fixed(path):
             headers["If-None-Match"] = f'"{asker.has}"'
-        async with self._turns, self._upstream.page(path, headers) as response:
+        async with self.at_origin(path, headers, turns=self._turns) as response:
             if response.status_code == 304:
                 raise Unchanged(path)
             return await self._content(path, response)
@@ -206,14 +233,16 @@ class Pages:
         """The page as another broker has it: its bytes have to be those that its id or its version stands for."""
         try:
             async with asyncio.timeout(PEER_S) as limit:
-                async with self._peers.stream("GET", self.location(peer, path), timeout=PEER_S) as response:
+                asked = self._peers.stream("GET", self.location(peer, path), headers=IDENTITY, timeout=PEER_S)
+                async with asked as response:
                     if response.status_code != 200:
                         raise InVain(f"broker '{peer.server}' answers {response.status_code}")
+                    refuse_encoded(response)
                     limit.reschedule(asyncio.get_running_loop().time() + PEER_S + self._largest / SLOW)
                     content = await content_of(response, self._largest)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise NotThere(f"broker '{peer.server}' does not answer ({type(error).__name__})") from error
-        except TooLarge as error:
+        except (TooLarge, PageRefused) as error:
             raise InVain(f"broker '{peer.server}': {error}") from error
         if page_id(content.data) != (path.removeprefix("pages/") if is_fixed(path) else content.version):
             raise NotThere(f"broker '{peer.server}' answers something else than the page")

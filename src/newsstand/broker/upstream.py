@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,8 @@ from newsstand.serving.near import REDIRECT
 
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=3.0)
 """Of connections to a server. It closes what was idle for 5 s: to be the first is to be spared a failed read."""
+IDENTITY = {"Accept-Encoding": "identity"}
+"""Pages are asked for as they are: a small answer that is compressed may be a huge page."""
 
 
 class Away(NewsstandError):
@@ -36,6 +38,14 @@ class Gone(NewsstandError):
     def __init__(self, earliest: int) -> None:
         super().__init__(f"retention has removed the results before {earliest}")
         self.earliest = earliest
+
+
+class ExternalPage(NewsstandError):
+    """The cluster does not hold the page, but knows the URL of the server that does."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__("the page is on a server outside the platform")
+        self.url = url
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,7 @@ class _Channel(msgspec.Struct):
     new: str = ""
     parameters: dict[str, str] = {}
     period: str | float | None = None
+    bind: dict[str, str] = {}
 
 
 class _Channels(msgspec.Struct):
@@ -145,6 +156,7 @@ class Upstream:
                 one.new,
                 tuple(Parameter(name, kind) for name, kind in one.parameters.items()),
                 one.period if isinstance(one.period, float) else None,
+                bind=tuple(one.bind.items()),
             )
             for one in answer.channels
         }
@@ -214,22 +226,19 @@ class Upstream:
 
     @asynccontextmanager
     async def page(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
-        """A page from its origin, to be read piece by piece; Redirected if the origin names another broker.
+        """A page of the cluster, to be read piece by piece.
 
-        One that the origin keeps elsewhere is fetched from there.
+        Raise Redirected if the cluster names another broker, ExternalPage if it names another server.
         """
         try:
-            async with AsyncExitStack() as stack:
-                opened = self._http.stream("GET", f"/{path}", headers=dict(headers))
-                response = await stack.enter_async_context(opened)
+            async with self._http.stream("GET", f"/{path}", headers={**headers, **IDENTITY}) as response:
                 if response.status_code == 307 and REDIRECT in response.headers:
                     raise Redirected(_decoded(await response.aread(), RedirectTold))
                 if (elsewhere := response.next_request) is not None:
-                    for name in [name for name in elsewhere.headers if name.startswith("newsstand-")]:
-                        del elsewhere.headers[name]  # where readers are is nobody else's business
-                    response = await self._http.send(elsewhere, stream=True, follow_redirects=True)
-                    stack.push_async_callback(response.aclose)
+                    raise ExternalPage(str(elsewhere.url))
                 yield response
+        except UnicodeError as error:  # httpx decodes the host of a redirect
+            raise Away("page: url: its host is not a name") from error
         except httpx.HTTPError as error:
             raise Away(f"the data cluster does not answer ({type(error).__name__})") from error
 
