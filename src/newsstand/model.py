@@ -123,6 +123,12 @@ class Channel:
     push: bool = False
     """Whether notifications carry the results themselves, and not only the positions of their streams."""
     retention: Retention = field(default_factory=Retention)
+    bind: tuple[tuple[str, str], ...] = ()
+    """Parameters whose value a claim of the subscriber decides, each with the claim: one of `CLAIMS`."""
+
+
+CLAIMS = ("subscriber",)
+"""What a parameter can be bound to: the subscriber's name."""
 
 
 @dataclass(frozen=True)

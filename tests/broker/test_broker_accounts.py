@@ -373,11 +373,15 @@ class OtherHome:
         assert not take
         return {self.record.name: self.record} if self.record.name in names else {}
 
-    async def take(self, name: str) -> Record | None:
+    async def take(self, name: str, session: str | None = None) -> Record | None:
+        if session is not None and session not in self.record.sessions:
+            return None
         self.taken.append(name)
         return self.record if name == self.record.name else None
 
-    def changed(self) -> None: ...
+    async def replicate(self) -> bool:
+        return True
+
     def came(self, name: str) -> None: ...
 
 

@@ -153,6 +153,24 @@ def test_kept_tokens_go_on_and_are_renewed_before_they_expire(broker: str) -> No
     run(work())
 
 
+def test_a_password_is_changed_and_an_account_deleted(broker: str) -> None:
+    async def work() -> None:
+        name, other = a_name(), "quite another password"
+        async with Client(broker=broker, name=name, password=PASSWORD, register=True, pace=QUICK) as client:
+            await client.change_password(PASSWORD, other)
+            assert await client.subscriptions() == []
+        with pytest.raises(WrongPassword):
+            async with Client(broker=broker, name=name, password=PASSWORD, pace=QUICK):
+                pass
+        async with Client(broker=broker, name=name, password=other, pace=QUICK) as client:
+            await client.delete_account()
+        with pytest.raises(WrongPassword):
+            async with Client(broker=broker, name=name, password=other, pace=QUICK):
+                pass
+
+    run(work())
+
+
 def test_a_session_that_was_ended_is_begun_again_if_a_password_is_known(press: Press, broker: str) -> None:
     async def work() -> None:
         name = a_name()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,9 +12,12 @@ import pytest
 
 from newsstand.cli.main import run
 from newsstand.cluster.app_folder import BadAppFile, read_app
+from newsstand.cluster.tokens import find_token
 from newsstand.errors import BadOption
 from newsstand.platform.declared import read_declared
 from newsstand.platform.parts import Platform, Ports, plan
+from newsstand.platform.running import running
+from newsstand.platform.supervisor import CannotStart
 
 WHOLE = """
 [cluster]
@@ -80,6 +85,13 @@ def test_parts_are_told_what_the_tables_say_and_where_the_others_are(tmp_path: P
     assert platform.brokers[1].url == "https://127.0.0.1:8791"
 
 
+def test_brokers_are_told_where_pages_may_come_from(tmp_path: Path) -> None:
+    text = '[pages]\nallow = ["10.0.0.0/8"]\n[[brokers]]\n[[brokers]]\npages_allow = ["a.example:80"]\n'
+    platform = planned(tmp_path, text, brokers=3)
+    told = [tomllib.loads(text).get("broker", {}).get("pages_allow") for text in platform.settings.values()]
+    assert told == [None, ["10.0.0.0/8"], ["a.example:80"], ["10.0.0.0/8"]]
+
+
 @pytest.mark.parametrize(
     ("count", "names"), [(None, ["north", "south"]), (1, ["north"]), (4, ["north", "south", "edge", "edge2"])]
 )
@@ -100,6 +112,34 @@ def test_free_ports_differ(tmp_path: Path) -> None:
     assert len(set(ports)) == 11
 
 
+def started(platform: Platform) -> str:
+    """Start a platform whose cluster ends at once; return the error, with the last words of the cluster."""
+
+    async def start() -> None:
+        async with running(platform, lambda text: None, platform.app / "log"):
+            pass
+
+    with pytest.raises(CannotStart) as caught:
+        asyncio.run(start())
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("before", [None, "http://127.0.0.1:2\n"])
+def test_the_address_and_the_token_are_there_before_the_cluster_is_ready(
+    tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    address, data = tmp_path / "data" / "address", tmp_path / "data"
+    if before:
+        data.mkdir()
+        address.write_text(before)
+    show = f"import pathlib; print(pathlib.Path({str(address)!r}).read_text()); raise SystemExit(1)"
+    platform = planned(tmp_path, "", ports=Ports(0), cluster_command=(sys.executable, "-c", show))
+    assert platform.cluster.url in started(platform)
+    assert (address.read_text() if address.exists() else None) == before
+    assert find_token(data, None, None)
+
+
 def test_two_parts_cannot_have_one_port(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="coordinator: port 8780 is the port of cluster"):
         planned(tmp_path, "[coordinator]\nport = 8780")
@@ -118,8 +158,28 @@ def test_two_parts_cannot_have_one_port(tmp_path: Path) -> None:
         ("[[brokers]]\nport = -1", "brokers, number 1: port: Expected `int` >= 0"),
         ("[[brokers]]\nprot = 1", "brokers, number 1: prot: is not known; did you mean 'port'?"),
         ("[[brokers]]\ntoken = 'x'", "brokers, number 1: token: is decided by `newsstand up`; leave it out"),
+        ("pages = 1", "pages: must be a table, written as [pages]"),
+        ("[pages]\nalow = []", "pages.alow: is not known; did you mean 'allow'?"),
+        ("[pages]\nallow = 'a'", "pages.allow: must be a list of texts"),
+        ("[pages]\nallow = ['http://a']", "pages.allow: 'http://a' is none of HOST, HOST:PORT and a network"),
+        ("[[brokers]]\npages_allow = ['a:b']", "brokers, number 1: pages_allow: 'a:b' is none of HOST"),
         ("[[brokers]]\nlat = 1.0", "brokers, number 1: lat and lon: give both or neither"),
-        ("[[brokers]]\nresults_policy = 'x'", "brokers, number 1: unknown policy 'x'"),
+        (
+            "[[brokers]]\nresults_policy = 'x'",
+            "brokers, number 1: results_policy: unknown policy 'x' of result caches; known: nc, lru, ",
+        ),
+        (
+            "[[brokers]]\npages_policy = 'x'",
+            "brokers, number 1: pages_policy: unknown policy 'x' of page caches; known: gdstar, sub,",
+        ),
+        (
+            "[[brokers]]\npages_policy = 'belady-size'",
+            "brokers, number 1: pages_policy: unknown policy 'belady-size' of page caches; known: gdstar,",
+        ),
+        ("[[brokers]]\npages_push = 'x'", "brokers, number 1: pages_push: 'x' is none of needed, always"),
+        ("[[brokers]]\nresults_expiry = 'x'", "brokers, number 1: results_expiry: 'x' is none of cache, object"),
+        ("[coordinator]\npolicy = 'x'", "coordinator.policy: 'x' is none of hops, "),
+        ("[coordinator]\nopportunistic_policy = 'x'", "coordinator.opportunistic_policy: "),
         ("[[brokers]]\n[[brokers]]\nname = 'edge'", "brokers, number 2: the name 'edge' is taken"),
     ],
 )
@@ -133,3 +193,33 @@ def test_check_tells_the_mistakes_of_all_tables(tmp_path: Path, capsys: pytest.C
     assert run(["check", str(tmp_path), "--json"]) == 2
     found = json.loads(capsys.readouterr().out)["mistakes"]
     assert [one.split(": ")[1] for one in found] == ["cluster.port", "coordinator.port", "brokers, number 1"]
+
+
+def test_rules_of_topics_reach_every_broker_without_groups(tmp_path: Path) -> None:
+    rules = '[groups]\nstaff = ["bob", "ann"]\n[topics."news.*"]\npublish = ["@staff", "eve"]\nsubscribe = ["*"]\n'
+    platform = planned(tmp_path, rules + "[[brokers]]\n[[brokers]]\n")
+    told = [
+        tomllib.loads(text)["broker"] for file, text in platform.settings.items() if file.name == "broker.toml"
+    ]
+    expected = {"news.*": {"publish": ["ann", "bob", "eve"], "subscribe": ["*"]}}
+    assert [one["topics"] for one in told] == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            '[topics.news]\npublish = ["@staff"]',
+            "topics.\"news\".publish: group '@staff' is not known; declare it in [groups]",
+        ),
+        ('[topics.news]\nread = ["ann"]', 'topics."news".read: is not known; known: publish, subscribe'),
+        ('[topics.news]\npublish = "ann"', 'topics."news".publish: must be a list of names and groups, such as'),
+        ('[topics.news]\npublish = ["a b"]', "topics.\"news\".publish: 'a b' cannot be the name of a subscriber"),
+        ('[groups]\nstaff = "ann"', "groups.staff: must be a list of names of subscribers"),
+        ("topics = 1", 'topics: must be a table, written as [topics."news.*"]'),
+    ],
+)
+def test_a_mistake_in_rules_of_topics_is_told_with_its_place(tmp_path: Path, text: str, mistake: str) -> None:
+    with pytest.raises(BadAppFile) as raised:
+        read_declared(app(tmp_path, text))
+    assert [one.startswith(f"{tmp_path / 'newsstand.toml'}: {mistake}") for one in raised.value.mistakes] == [True]

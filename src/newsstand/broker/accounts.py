@@ -55,6 +55,11 @@ def check_name_and_password(name: str, password: str) -> None:
     """Whether somebody can be registered so."""
     if NAME.fullmatch(name) is None:
         raise BadInput("name: 1 to 64 letters, digits or any of _ . @ -")
+    check_password(password)
+
+
+def check_password(password: str) -> None:
+    """Whether it can be a password."""
     if not SHORTEST <= len(password) <= LONGEST:
         raise BadInput(f"password: {SHORTEST} to {LONGEST} characters")
 

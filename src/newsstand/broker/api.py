@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
@@ -15,23 +13,16 @@ from newsstand.broker.api_pages import copy_routes, page_routes
 from newsstand.broker.api_subscriptions import quick_calls, subscription_routes
 from newsstand.broker.api_topics import topic_routes
 from newsstand.broker.desk import Desk, refused
-from newsstand.broker.members import Member
 from newsstand.broker.overlay_door import serve_neighbour
 from newsstand.broker.socket_frames import BROKEN, NO_TOKEN, Dismissed
-from newsstand.broker.socket_talk import Admitted, serve_socket
-from newsstand.broker.topic_socket import serve_topics
+from newsstand.broker.socket_talk import serve_socket
+from newsstand.broker.topic_rules import TopicRules
+from newsstand.broker.topic_socket import Guest, serve_topics
 from newsstand.errors import NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
 from newsstand.serving.refusals import answer_errors
 from newsstand.serving.request_log import RequestLog
-
-
-@dataclass(frozen=True, slots=True)
-class Guest(Admitted):
-    """A member at the other end of a WebSocket."""
-
-    member: Member
 
 
 def create_app(desk: Desk, api: FastAPI) -> ASGIApp:
@@ -82,7 +73,9 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
 
 
 def _add_topics(api: FastAPI, desk: Desk) -> None:
-    async def admit(token: str) -> Admitted:
+    rules = TopicRules(desk.settings.topics)
+
+    async def admit(token: str) -> Guest:
         guest = await _admitted(desk, token)
         if guest.member.claims.allow is not None:
             raise Dismissed(NO_TOKEN, "the token is limited to channels; topics need one without limits")
@@ -91,7 +84,7 @@ def _add_topics(api: FastAPI, desk: Desk) -> None:
     @api.websocket("/topics")
     async def topics(websocket: WebSocket) -> None:
         """Publications and subscriptions of topics, and their past."""
-        await serve_topics(websocket, desk.edge.topic_hub, desk.topics, admit)
+        await serve_topics(websocket, desk.edge.topic_hub, desk.topics, admit, rules)
 
     @api.websocket("/overlay")
     async def overlay(websocket: WebSocket) -> None:

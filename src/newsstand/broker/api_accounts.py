@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from newsstand.broker.accounts import BadToken
-from newsstand.broker.api_shapes import Login, NameShape, PairShape, Refresh, Registration
+from newsstand.broker.api_shapes import Login, NameShape, NewPassword, PairShape, Refresh, Registration
 from newsstand.broker.desk import Desk
+from newsstand.broker.members import Member
 from newsstand.broker.records import Allowed
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, json_body, problems, unauthorized
 
@@ -72,4 +73,44 @@ def account_routes(desk: Desk) -> APIRouter:
         await desk.members.end(member.name, list(member.record.sessions))
         return Response(status_code=204)
 
+    @routes.put(
+        "/subscribers/{name}/password",
+        status_code=204,
+        response_class=Response,
+        responses=problems(*TOKEN, 404, 503, 507, *BODY),
+        openapi_extra=json_body(NewPassword),
+    )
+    async def change_password(request: Request, name: str) -> Response:
+        """Change a password: a subscriber its own, an operator anybody's. The other sessions end."""
+        member = None if desk.is_operator(request) else await _own(desk, request, name)
+        given = await desk.body(request, NewPassword)
+        if member is None:
+            await desk.members.set_password(name, given.password)
+        elif given.current is None:
+            raise Refused(422, "current: is missing; give the password until now")
+        else:
+            await desk.members.change_password(member, given.current, given.password)
+        return Response(status_code=204)
+
+    @routes.delete(
+        "/subscribers/{name}",
+        status_code=204,
+        response_class=Response,
+        responses=problems(*TOKEN, 404, 503, 507),
+    )
+    async def delete(request: Request, name: str) -> Response:
+        """Delete an account with its subscriptions: a subscriber its own, an operator anybody's."""
+        if not desk.is_operator(request):
+            await _own(desk, request, name)
+        await desk.members.delete(name)
+        return Response(status_code=204)
+
     return routes
+
+
+async def _own(desk: Desk, request: Request, name: str) -> Member:
+    """The subscriber who asks for its own account, with a token that is not limited."""
+    member = await desk.member(request)
+    if member.name != name or member.claims.allow is not None:
+        raise Refused(403, "an account is for its own subscriber, with a token without limits, or for an operator")
+    return member

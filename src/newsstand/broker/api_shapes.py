@@ -41,6 +41,13 @@ class Login(Body):
     allow: list[AllowedShape] | None = None
 
 
+class NewPassword(Body):
+    """Another password; a subscriber proves that it knows the current one."""
+
+    password: StrictStr = Field(description="8 to 1024 characters")
+    current: StrictStr | None = Field(None, description="the password until now; an operator leaves it out")
+
+
 class Refresh(Body):
     """A refresh token."""
 
@@ -53,6 +60,7 @@ class NewSubscription(Body):
     channel: StrictStr
     values: dict[str, Value] | list[Value] = Field({}, description="by name, or in the order of the parameters")
     since: Literal["now", "earliest"] | Position = "now"
+    subscriber: StrictStr | None = Field(None, description="whose subscription it is to be; for operators")
 
 
 class Acknowledgement(Body):
@@ -104,6 +112,7 @@ class ChannelShape(BaseModel):
     name: str
     parameters: dict[str, str]
     period_s: float | None
+    bind: dict[str, str] = Field(description="parameters that a claim of the subscriber decides")
 
 
 class ChannelsShape(BaseModel):

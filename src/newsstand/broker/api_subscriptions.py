@@ -19,9 +19,10 @@ from newsstand.broker.api_shapes import (
 )
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Delivery
+from newsstand.broker.members import durability
 from newsstand.broker.permits import permits_channel
 from newsstand.serving.quick import Quick, whole_number
-from newsstand.serving.refusals import BODY, Responses, answer, json_body, problems
+from newsstand.serving.refusals import BODY, TOKEN, Responses, answer, json_body, problems
 
 After = Annotated[int | None, Query(ge=0, le=2**63 - 1, description="the acknowledged position if left out")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -45,6 +46,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
                         "name": one.name,
                         "parameters": {parameter.name: parameter.type for parameter in one.parameters},
                         "period_s": one.period_s,
+                        "bind": dict(one.bind),
                     }
                     for one in known.values()
                     if permits_channel(member.claims.allow, one.name)
@@ -56,15 +58,21 @@ def subscription_routes(desk: Desk) -> APIRouter:
         "/subscriptions",
         status_code=201,
         response_model=FrontendShape,
-        responses={200: {"model": FrontendShape}, **problems(401, 404, 503, 507, *BODY)},
+        responses={200: {"model": FrontendShape}, **problems(*TOKEN, 404, 503, 507, *BODY)},
         openapi_extra=json_body(NewSubscription),
     )
     async def subscribe(request: Request) -> Response:
-        """Subscribe to a channel with values; 200 if there is such a subscription already."""
-        member = await desk.member(request)
+        """Subscribe to a channel with values; 200 if there is such a subscription already.
+
+        An operator subscribes for the subscriber that it names.
+        """
+        operator = desk.is_operator(request)
+        member = None if operator else await desk.member(request)
         given = await desk.body(request, NewSubscription)
+        if member is None or given.subscriber not in (None, member.name):
+            member = await desk.on_behalf(given.subscriber, operator)
         frontend, new = await edge.subscribe(member, given.channel, given.values, given.since)
-        return answer(frontend, 201 if new else 200)
+        return answer(frontend, 201 if new else 200, headers=durability_header())
 
     @routes.get("/subscriptions", response_model=FrontendsShape, responses=problems(401, 503))
     async def subscriptions(request: Request) -> Response:
@@ -89,7 +97,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     async def unsubscribe(request: Request, subscription: str) -> Response:
         """Drop a subscription, with what is pending."""
         await edge.unsubscribe(await desk.member(request), subscription)
-        return Response(status_code=204)
+        return Response(status_code=204, headers=durability_header())
 
     @routes.get(
         "/subscriptions/{subscription}/results",
@@ -129,7 +137,12 @@ async def acknowledge_results(desk: Desk, request: Request) -> Response:
     given = await desk.body(request, Acknowledgement)
     subscription = request.path_params["subscription"]
     acked = await desk.edge.acknowledge(member, {subscription: given.position})
-    return answer({"position": acked[subscription]})
+    return answer({"position": acked[subscription]}, headers=durability_header())
+
+
+def durability_header() -> dict[str, str]:
+    """Return the header that says where the changes of this request are durable."""
+    return {"Newsstand-Durability": durability.get()}
 
 
 def quick_calls(desk: Desk) -> list[Quick]:

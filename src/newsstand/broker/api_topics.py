@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from newsstand.broker.desk import SMALL_BODY, Desk
 from newsstand.broker.topic_messages import written
+from newsstand.broker.topic_rules import TopicRules
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import BrokerName, Moment, Number, Position
 from newsstand.overlay.value_sets import Value
@@ -41,6 +42,7 @@ class MessageShape(BaseModel):
     topic: str
     attributes: dict[str, str | bool | int | float]
     at_ms: int
+    author: str = Field(description="the subscriber who published it; empty if it is older than this field")
     body: Any
 
 
@@ -67,6 +69,7 @@ def topic_routes(desk: Desk) -> APIRouter:
     """`/topics`."""
     routes = APIRouter(tags=["topics"])
     topics = desk.topics
+    rules = TopicRules(desk.settings.topics)
 
     @routes.post(
         "/topics/{topic}/messages",
@@ -77,18 +80,21 @@ def topic_routes(desk: Desk) -> APIRouter:
     )
     async def publish(request: Request, topic: str) -> Response:
         """Publish a message; where the topic has storages it is on disk before this is answered."""
-        await desk.free_member(request)
+        member = await desk.free_member(request)
+        rules.require_publish(member.name, topic)
         async with desk.bodies.read(request, SMALL_BODY) as body:
             given = decoded(body, _Given)
-            published = await topics.publish(topic, given.attributes, bytes(given.body))
+            published = await topics.publish(topic, given.attributes, bytes(given.body), member.name)
         return answer({"publication": published.id, "stored": published.stored}, 201)
 
     @routes.get("/topics", response_model=PastShape, responses=problems(401, 403, 422, 503))
     async def past(request: Request, filter: Wanted = "true", after: After = None, limit: Limit = 100) -> Response:
         """What storages have that matches a filter, oldest first; of topics without, what brokers have cached."""
         member = await desk.free_member(request)
-        page = await topics.past(Filter.parse(filter), _position(after), limit, member.name)
-        messages = b",".join(written(one) for one in page.publications)
+        wanted = Filter.parse(filter)
+        rules.require_read(member.name, wanted)
+        page = await topics.past(wanted, _position(after), limit, member.name)
+        messages = b",".join(written(one) for one in page.publications if rules.may_read(member.name, one.topic))
         following = None if page.next is None else msgspec.json.encode(page.next).decode()
         rest = msgspec.json.encode(
             {"next": following, "missing": page.missing, "cached": page.cached, "whole": page.whole}

@@ -9,11 +9,12 @@ from typing import TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from newsstand.broker.accounts import BadLogin, BadToken
+from newsstand.broker.accounts import BadLogin, BadToken, Claims
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import NoCoordinator, Taken
 from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
 from newsstand.broker.pages import Pages
+from newsstand.broker.permits import Forbidden
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.topics import Topics
 from newsstand.broker.upstream import Away, Gone
@@ -61,12 +62,29 @@ class Desk:
 
     async def admin(self, request: Request) -> None:
         """Only who runs the platform may go on."""
-        presented = bearer(request)
-        if hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), self.admin_key.encode()):
-            request.state.token = "admin"
+        if self.is_operator(request):
             return
         await self.member(request)
         raise Refused(403, "this is for who runs the platform")
+
+    def is_operator(self, request: Request) -> bool:
+        """Whether who asks has the operator's token."""
+        presented = bearer(request)
+        if hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), self.admin_key.encode()):
+            request.state.token = "admin"
+            return True
+        return False
+
+    async def on_behalf(self, name: str | None, operator: bool) -> Member:
+        """The subscriber that an operator names."""
+        if not operator:
+            raise Refused(403, "subscriber: only an operator subscribes for others")
+        if name is None:
+            raise Refused(422, "subscriber: is missing; an operator says for whom")
+        record = await self.members.at_home(name)
+        if record is None:
+            raise Refused(404, f"there is no subscriber '{name}'")
+        return Member(record, Claims(name, "", 0))
 
     async def body(self, request: Request, shape: type[B]) -> B:
         """The body of a request, which has no reason to be large."""
@@ -95,6 +113,8 @@ def refused(error: NewsstandError) -> Refused:
     match error:
         case BadLogin():
             return unauthorized(str(error))
+        case Forbidden():
+            return Refused(403, str(error))
         case Taken():
             return Refused(409, str(error))
         case Gone():

@@ -1,4 +1,7 @@
-"""What a token may be used for: patterns of channels and of their parameters' values."""
+"""What a subscriber may subscribe to: by the limits of its token, and by the rules of the operator.
+
+The limits of a token are its holder's own wish. What the operator binds holds for every token.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,47 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from newsstand.broker.records import Allowed
-from newsstand.model import Scalar
+from newsstand.errors import NewsstandError
+from newsstand.model import Channel, Scalar
+
+
+class Forbidden(NewsstandError):
+    """A rule of the operator forbids what a subscriber asks for; the message has the rule."""
+
+
+def bound_values(
+    channel: Channel, given: Mapping[str, Scalar] | Sequence[Scalar], subscriber: str
+) -> dict[str, Scalar] | list[Scalar]:
+    """Fill in the values that the operator's rules bind; raise Forbidden if another value is given.
+
+    >>> near_user = Channel("near_user", "", "", (), bind=(("user", "subscriber"),))
+    >>> bound_values(near_user, {}, "ann")
+    {'user': 'ann'}
+    """
+    if isinstance(given, Mapping):
+        return {
+            **given,
+            **{name: _bound(channel, name, given.get(name, subscriber), subscriber) for name, _ in channel.bind},
+        }
+    names = [one.name for one in channel.parameters]
+    for name, value in zip(names, given, strict=False):
+        if name in dict(channel.bind):
+            _bound(channel, name, value, subscriber)
+    return list(given)
+
+
+def follows_rules(channel: Channel, values: Mapping[str, Scalar], subscriber: str) -> bool:
+    """Whether a subscription that exists still has the values that the operator's rules bind."""
+    return all(values.get(name) == subscriber for name, _ in channel.bind)
+
+
+def _bound(channel: Channel, name: str, value: Scalar, subscriber: str) -> Scalar:
+    if value != subscriber:
+        raise Forbidden(
+            f"channel '{channel.name}': parameter '{name}' is bound to the subscriber's name; "
+            f"leave it out, or give '{subscriber}'"
+        )
+    return value
 
 
 def permits(allow: Sequence[Allowed] | None, channel: str, values: Mapping[str, Scalar]) -> bool:

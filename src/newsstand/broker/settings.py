@@ -9,9 +9,12 @@ import msgspec
 
 from newsstand.broker.home import Place
 from newsstand.broker.overlay_told import Opportunistic
-from newsstand.caching import RESULT_POLICIES
+from newsstand.broker.page_hosts import AllowedHost
+from newsstand.broker.topic_rules import TopicRule
+from newsstand.caching import RESULT_POLICIES, live_page_policies
 from newsstand.errors import BadOption
 from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, OpportunisticPolicy, is_topic
+from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -52,6 +55,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pages_push: Literal["needed", "always"] = "needed"
     largest_page: SomeBytes = 64 * 1024 * 1024
     """A page above this is passed on, and never kept."""
+    pages_allow: list[str] = []
+    """Servers that pages may be fetched from though their addresses are private: HOST, HOST:PORT or networks."""
     push_cache_bytes: Bytes = 64 * 1024 * 1024
     """For copies of popular pages that the origin pushes to brokers near the demand; 0 for none."""
     lat: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
@@ -63,6 +68,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anybody may register as a subscriber."""
     storages: list[str] = []
     """The topics that a broker without a coordinator keeps; one that has it is told."""
+    topics: dict[str, TopicRule] = {}
+    """Who may publish to which topics and read them, by patterns of topics; open to all if there is no rule."""
     storage_most: Positive = 1_000_000
     """Publications of each topic that are kept; the oldest leave first."""
     opportunistic_policy: str | None = None
@@ -76,14 +83,24 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether /stats needs no token."""
     open_metrics: bool = False
     stuck_after_s: Positive = 30
+    max_connections: Positive = 50_000
+    """Connections of all clients, WebSockets included."""
+    max_connections_per_address: Positive = 10_000
+    """Connections of one client address; a reverse proxy counts as one client."""
     certificate: Path | None = None
     key: Path | None = None
     authority: Path | None = None
     """Certificates to trust in cluster and coordinator, if not the system's."""
 
     def __post_init__(self) -> None:
-        if self.results_policy not in RESULT_POLICIES:
-            RESULT_POLICIES[self.results_policy]  # raises, and names those that are known
+        for kind, name, known in (
+            ("result", self.results_policy, list(RESULT_POLICIES)),
+            ("page", self.pages_policy, live_page_policies()),
+        ):
+            if name not in known:
+                raise BadOption(
+                    f"{kind}s_policy: unknown policy '{name}' of {kind} caches; known: {', '.join(known)}"
+                )
         if (self.certificate is None) != (self.key is None):
             raise BadOption("certificate and key: give both or neither")
         if (self.lat is None) != (self.lon is None):
@@ -97,6 +114,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             OpportunisticPolicy.parse(self.opportunistic.policy)
         except ValueError as error:
             raise BadOption(f"opportunistic_policy: {error}") from None
+        for host in self.pages_allow:
+            try:
+                AllowedHost.parse(host)
+            except BadOption as error:
+                raise BadOption(f"pages_allow: {error}") from None
         for topic in self.storages:
             if not is_topic(topic):
                 raise BadOption(f"storages: {topic!r} cannot be a topic")
@@ -107,6 +129,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.certificate is None or self.key is None:
             return None
         return Tls(self.certificate, self.key)
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        """What its HTTP server accepts."""
+        return HttpLimits(
+            connections=self.max_connections, connections_per_address=self.max_connections_per_address
+        )
 
     @property
     def opportunistic(self) -> Opportunistic:

@@ -52,6 +52,7 @@ def written(publication: Publication) -> bytes:
             "topic": publication.topic,
             "attributes": publication.attributes,
             "at_ms": publication.at_ms,
+            "author": publication.author,
             "body": msgspec.Raw(publication.body or b"null"),
         }
     )

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
 from starlette.websockets import WebSocket
 
+from newsstand.broker.members import Member
 from newsstand.broker.socket_connection import Connection
 from newsstand.broker.socket_frames import MALFORMED, READY, TOO_SLOW, Dismissed, text_frame
 from newsstand.broker.socket_talk import Admits, Admitted, decoded, let_into
 from newsstand.broker.sockets import Hub
 from newsstand.broker.topic_messages import written
+from newsstand.broker.topic_rules import TopicRules
 from newsstand.broker.topics import Topics
 from newsstand.errors import NewsstandError
 from newsstand.overlay.filters import Filter
@@ -57,9 +60,18 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 class Visitor:
     """A client over one connection: answers what it says, and gets what it subscribes to."""
 
-    def __init__(self, connection: Connection, topics: Topics, name: str = "") -> None:
-        """`name` is the client's, for its requests to be counted by."""
+    def __init__(
+        self,
+        connection: Connection,
+        topics: Topics,
+        name: str = "",
+        subscriber: str = "",
+        rules: TopicRules = TopicRules({}),  # noqa: B008  it does not change
+    ) -> None:
+        """`name` is the client's, for its requests to be counted by; the rules hold for the subscriber."""
         self._name = name
+        self._subscriber = subscriber
+        self._rules = rules
         self._connection = connection
         self._topics = topics
         self._filters: dict[int, Filter] = {}
@@ -94,6 +106,8 @@ class Visitor:
 
     def deliver(self, publication: Publication, written: bytes) -> None:
         """Something that the client has subscribed to."""
+        if not self._rules.may_read(self._subscriber, publication.topic):
+            return
         numbers = [number for number, wanted in self._filters.items() if wanted.matches(publication)]
         self._write(b'{"message":%b,"for":%b}' % (written, msgspec.json.encode(numbers)))
 
@@ -106,6 +120,7 @@ class Visitor:
 
     def _subscribe(self, number: int, text: str) -> bytes:
         wanted = Filter.parse(text)
+        self._rules.require_read(self._subscriber, wanted)
         if len(self._filters) >= MOST_FILTERS:
             raise Dismissed(MALFORMED, f"more than {MOST_FILTERS} subscriptions")
         self._unsubscribe(number)
@@ -120,10 +135,12 @@ class Visitor:
         return msgspec.json.encode({"done": number})
 
     async def _publish(self, number: int, given: NewPublication) -> None:
-        published = await self._topics.publish(given.topic, given.attributes, bytes(given.body))
+        self._rules.require_publish(self._subscriber, given.topic)
+        published = await self._topics.publish(given.topic, given.attributes, bytes(given.body), self._subscriber)
         self._write(msgspec.json.encode({"done": number, "stored": published.stored, "publication": published.id}))
 
     async def _request(self, number: int, wanted: Filter) -> None:
+        self._rules.require_read(self._subscriber, wanted)
         async with self._reads:
             await self._read(number, wanted)
 
@@ -136,11 +153,12 @@ class Visitor:
             page = await self._topics.past(wanted, after, PAGE, self._name)
             cached.update(page.cached)
             whole = whole and page.whole
-            for one in page.publications:
+            readable = [one for one in page.publications if self._rules.may_read(self._subscriber, one.topic)]
+            for one in readable:
                 if self._connection.held_bytes >= MOST_BYTES // 2:
                     await self._read_up()
                 self._write(b'{"response":%d,"message":%b}' % (number, written(one)))
-            count += len(page.publications)
+            count += len(readable)
             after = page.next
             if after is None or page.missing:
                 break
@@ -185,13 +203,22 @@ def _error(number: int, error: NewsstandError) -> bytes:
     return msgspec.json.encode({"error": number, "message": str(error)})
 
 
-async def serve_topics(websocket: WebSocket, hub: Hub, topics: Topics, admit: Admits[Admitted]) -> None:
+@dataclass(frozen=True, slots=True)
+class Guest(Admitted):
+    """A member at the other end of a WebSocket."""
+
+    member: Member
+
+
+async def serve_topics(
+    websocket: WebSocket, hub: Hub, topics: Topics, admit: Admits[Guest], rules: TopicRules
+) -> None:
     """Let a client in; returns as soon as it is settled."""
     let_in = await let_into(websocket, hub, admit)
     if let_in is None:
         return
     connection, admitted = let_in
-    visitor = Visitor(connection, topics, admitted.subscriber)
+    visitor = Visitor(connection, topics, admitted.subscriber, admitted.member.name, rules)
     leave = connection.left
 
     def left(gone: Connection) -> None:

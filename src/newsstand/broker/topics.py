@@ -137,14 +137,18 @@ class Topics:
 
     # What clients do.
 
-    async def publish(self, topic: str, attributes: Mapping[str, Value], body: bytes) -> Published:
+    async def publish(
+        self, topic: str, attributes: Mapping[str, Value], body: bytes, author: str = ""
+    ) -> Published:
         """Send a publication to who wants it; with a storage it is on disk before this returns. `body` is JSON."""
         stored = self.has_storage(topic)
         if stored:
             if self._ledger.fault is not None:
                 raise self._ledger.fault
             self._outbox.require_room()
-        publication = self._node.compose(topic, attributes, checked_body(body), at_ms=self._now_ms())
+        publication = self._node.compose(
+            topic, attributes, checked_body(body), at_ms=self._now_ms(), author=author
+        )
         if stored:
             self._outbox.add(publication, time.monotonic())
         self._do(self._node.send(publication, receipt=stored))

@@ -37,6 +37,7 @@ __all__ = [
     "ResultCaches",
     "ResultPolicy",
     "Tail",
+    "live_page_policies",
     "page_cache",
     "policy",
     "result_policy",
@@ -53,3 +54,8 @@ def page_cache(
     if chosen.machine is not None:
         return chosen.machine(capacity, beta, on_evict)
     raise BadInput(f"policy '{name}' knows the future: it can be replayed, not run live")
+
+
+def live_page_policies() -> list[str]:
+    """Return the names that `page_cache` takes: all policies but those that know the future."""
+    return [name for name, one in POLICIES.items() if not one.offline]

@@ -140,6 +140,21 @@ class Client:
         """End the session: its tokens are not accepted any more."""
         await self._ask("POST", "/logout")
 
+    async def change_password(self, current: str, password: str) -> None:
+        """Change the subscriber's password; its other sessions end."""
+        body = {"current": current, "password": password}
+        await self._ask("PUT", f"/subscribers/{await self._name()}/password", body=body)
+        self._session.password_changed(password)
+
+    async def delete_account(self) -> None:
+        """Delete the subscriber with all its subscriptions. The client is of no use afterwards."""
+        await self._ask("DELETE", f"/subscribers/{await self._name()}")
+
+    async def _name(self) -> str:
+        await self._calls.patiently(self._session.broker_and_token, self._pace.deadline_s)
+        assert self._session.tokens is not None
+        return self._session.tokens.subscriber
+
     async def channels(self) -> list[Channel]:
         """The channels that can be subscribed to."""
         return decoded(await self._ask("GET", "/channels"), _Channels).channels

@@ -93,6 +93,8 @@ class Message(msgspec.Struct, frozen=True):
     attributes: dict[str, Scalar]
     at_ms: int
     body: Any = None
+    author: str = ""
+    """The subscriber who published it, as its broker knows it."""
 
 
 class Published(msgspec.Struct, frozen=True):

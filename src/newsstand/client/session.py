@@ -65,6 +65,11 @@ class Session:
         if self.tokens is not None and self.tokens.access == token:
             self._renew_at = 0.0
 
+    def password_changed(self, password: str) -> None:
+        """The next login is with another password, if there is any login with one."""
+        if self._password is not None:
+            self._password = password
+
     async def close(self, within_s: float) -> None:
         """Let a renewal come to its end, for so long: the token that it used is used up. A login is given up."""
         task = self._renewing

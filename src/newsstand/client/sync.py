@@ -138,6 +138,12 @@ class SyncClient(_InThread[Client]):
     def logout(self) -> None:
         self._thread.wait_for(self._inner.logout())
 
+    def change_password(self, current: str, password: str) -> None:
+        self._thread.wait_for(self._inner.change_password(current, password))
+
+    def delete_account(self) -> None:
+        self._thread.wait_for(self._inner.delete_account())
+
     def channels(self) -> list[Channel]:
         return self._thread.wait_for(self._inner.channels())
 

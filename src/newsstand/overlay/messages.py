@@ -75,6 +75,8 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
     attributes: Mapping[AttributeName, Value] = {}
     body: bytes = b""
     at_ms: Moment = 0
+    author: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The subscriber who published it, as the broker of origin knows it."""
 
     def __post_init__(self) -> None:
         if not is_topic(self.topic):

@@ -163,11 +163,17 @@ class OverlayBroker:
         return self.send(self.compose(topic, attributes, body, at_ms=at_ms))
 
     def compose(
-        self, topic: str, attributes: Mapping[str, Value] | None = None, body: bytes = b"", *, at_ms: int
+        self,
+        topic: str,
+        attributes: Mapping[str, Value] | None = None,
+        body: bytes = b"",
+        *,
+        at_ms: int,
+        author: str = "",
     ) -> Publication:
         """A publication of a client's, with the next number, to be sent."""
         try:
-            publication = Publication(self.name, self._number, topic, attributes or {}, body, at_ms)
+            publication = Publication(self.name, self._number, topic, attributes or {}, body, at_ms, author)
         except ValueError as bad:
             raise BadMessage(f"publication: {bad}") from None
         self._number += 1

@@ -1,4 +1,4 @@
-"""The tables `[coordinator]`, `[[brokers]]` and `[storages]` of an app's newsstand.toml, checked.
+"""The tables of an app's newsstand.toml about coordinator, brokers, storages, topics and pages, checked.
 
 The keys of the first two are those of `newsstand coordinator` and `newsstand broker`, but for what the platform
 decides itself: the secret, the tokens, and where the parts find each other.
@@ -13,16 +13,18 @@ from pathlib import Path
 
 import msgspec
 
+from newsstand.broker.page_hosts import AllowedHost
 from newsstand.broker.settings import BrokerSettings
 from newsstand.cluster.app_folder import FILE, BadAppFile, unknown
 from newsstand.coordinator.settings import KEYS
 from newsstand.errors import BadApp, BadInput
 from newsstand.platform.storages import Storages, storage_mistakes
+from newsstand.platform.topic_access import Access, access_mistakes, access_of
 from newsstand.serving.settings import read_value
 
 Table = dict[str, object]
 
-DECIDED = ("cluster", "coordinator", "secret", "secret_file", "storages", "token", "token_file")
+DECIDED = ("cluster", "coordinator", "secret", "secret_file", "storages", "token", "token_file", "topics")
 """What `newsstand up` decides, and no table can."""
 
 TOLD = ("opportunistic_policy", "opportunistic_slots")
@@ -41,6 +43,9 @@ class Declared:
     coordinator: Table = field(default_factory=dict)
     brokers: tuple[Table, ...] = ()
     storages: Storages = field(default_factory=dict)
+    topics: Access = field(default_factory=dict)
+    pages_allow: tuple[str, ...] = ()
+    """`allow` of `[pages]`, for brokers that do not say otherwise."""
 
 
 def read_declared(folder: Path) -> Declared:
@@ -64,6 +69,10 @@ def read_declared(folder: Path) -> Declared:
         storages = {}
     mistakes += _coordinator_mistakes(coordinator)
     mistakes += storage_mistakes(storages)
+    topics, groups = document.get("topics", {}), document.get("groups", {})
+    mistakes += access_mistakes(topics, groups)
+    pages = document.get("pages", {})
+    mistakes += _pages_mistakes(pages)
     named = [
         {"name": "edge" if number == 1 else f"edge{number}"} | broker for number, broker in enumerate(brokers, 1)
     ]
@@ -75,7 +84,8 @@ def read_declared(folder: Path) -> Declared:
         taken.add(str(broker["name"]))
     if mistakes:
         raise BadAppFile([f"{path}: {mistake}" for mistake in mistakes])
-    return Declared(coordinator, tuple(named), storages)
+    allow = tuple(pages.get("allow", ()))
+    return Declared(coordinator, tuple(named), storages, access_of(topics, groups), allow)
 
 
 def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:
@@ -88,6 +98,22 @@ def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:
                 yield f"coordinator.{key}: {error}"
     if ("certificate" in table) != ("key" in table):
         yield "coordinator: certificate and key: give both or neither"
+
+
+def _pages_mistakes(table: object) -> Iterator[str]:
+    if not isinstance(table, dict):
+        yield "pages: must be a table, written as [pages]"
+        return
+    yield from _unknown_keys("pages.", table, ("allow",))
+    allow = table.get("allow", [])
+    if not isinstance(allow, list) or not all(isinstance(one, str) for one in allow):
+        yield "pages.allow: must be a list of texts"
+        return
+    for one in allow:
+        try:
+            AllowedHost.parse(one)
+        except BadInput as error:
+            yield f"pages.allow: {error}"
 
 
 def _broker_mistakes(place: str, table: Mapping[str, object]) -> Iterator[str]:

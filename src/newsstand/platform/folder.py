@@ -3,6 +3,7 @@
 DATA/                   the cluster's own data folder
 DATA/platform.lock      held by the `newsstand up` that runs over the folder
 DATA/platform.secret    the platform's one secret
+DATA/address            where the cluster will listen, until the cluster itself writes it
 DATA/tokens.toml        digests of the tokens below, for the cluster
 DATA/coordinator/       the coordinator's data folder, and its settings
 DATA/brokers/NAME/      a broker's data folder, its settings, and cluster.token, which makes it broker:NAME
@@ -14,10 +15,11 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from newsstand.cluster.app_folder import ADDRESS
 from newsstand.cluster.tokens import Token, digest_of, made_tokens_path, new_token, token_lines
 from newsstand.errors import BadOption
 
@@ -66,6 +68,29 @@ class PlatformFolder:
             lock.write(f"{os.getpid()}\n")
             lock.flush()
             yield
+
+    @contextmanager
+    def announced(self, url: str) -> Iterator[None]:
+        """Write where the cluster will listen, so that commands wait there.
+
+        What stands there afterwards is what stood there before: if the cluster does not start, because another one
+        uses the folder, commands find that one still.
+        """
+        file, text = self.path / ADDRESS, f"{url}\n"
+        try:
+            before = file.read_text(encoding="utf-8") if file.exists() else ""
+            write_private(file, text)
+        except OSError as error:
+            raise BadOption(f"{file}: cannot be written ({error.strerror})") from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if file.read_text(encoding="utf-8") == text:
+                    if before:
+                        write_private(file, before)
+                    else:
+                        file.unlink()
 
     def prepare(self, brokers: Iterable[str]) -> None:
         """Make what is missing: the secret, the brokers' tokens; tell the cluster their digests."""

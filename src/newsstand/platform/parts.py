@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from newsstand.cluster.app_folder import FILE, App
-from newsstand.cluster.tokens import admin_token_path
+from newsstand.cluster.tokens import admin_token, admin_token_path
 from newsstand.errors import BadOption
 from newsstand.platform.declared import Declared, Table
 from newsstand.platform.folder import PlatformFolder, write_private
@@ -83,6 +84,9 @@ class Platform:
         for part, host, port in self.listening:
             refuse_used(part, host, port, "--base-port")
         self.folder.prepare(self.names)
+        if self.admin_token is not None:
+            # Made before the cluster is up, so that commands that wait for the cluster have their token.
+            admin_token(self.folder.path, secrets.token_bytes(32))
         for file, text in self.settings.items():
             try:
                 write_private(file, text)
@@ -167,6 +171,8 @@ def plan(
         label = f"broker {name}"
         taken_host, port = take(label, table.get("host"), ports.of(None, table.get("port"), 20 + number))
         url = reached("https" if "certificate" in table else "http", taken_host, port)
+        if declared.pages_allow:
+            table = {"pages_allow": declared.pages_allow} | table
         table = {"data": folder.broker(name), **everywhere(taken_host, port, url)} | table
         table |= {
             "host": taken_host,
@@ -176,6 +182,8 @@ def plan(
             "coordinator": coordinator_url,
             "secret_file": folder.secret_file,
         }
+        if declared.topics:
+            table["topics"] = declared.topics
         file = folder.broker(name) / "broker.toml"
         settings[file] = toml_table("broker", table)
         parts.append(Part(label, (*NEWSSTAND, "broker", "--config", str(file)), url))
@@ -262,8 +270,15 @@ def bound_to(part: str, host: str, port: int) -> socket.socket:
 
 def toml_table(name: str, table: Mapping[str, object]) -> str:
     """A table of plain values as TOML, whose strings, numbers and arrays are written as those of JSON."""
-    written = (f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in table.items())
+    written = (f"{key} = {toml_value(value)}" for key, value in table.items())
     return f"# Written by `newsstand up` at every start.\n[{name}]\n" + "".join(f"{line}\n" for line in written)
+
+
+def toml_value(value: object) -> str:
+    """A plain value as TOML; a table as an inline table."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(key)} = {toml_value(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def environment() -> dict[str, str]:

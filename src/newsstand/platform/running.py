@@ -30,6 +30,7 @@ async def running(
     with ExitStack() as stack:
         stack.enter_context(platform.folder.locked())
         platform.prepare()
+        stack.enter_context(platform.folder.announced(platform.cluster.url))
         say(f"newsstand: starting {', '.join(part.name for stage in platform.stages for part in stage)} …")
         write = _writer(stack, log)
         supervisor = Supervisor(platform.stages, write, say)

@@ -16,10 +16,16 @@ def write_app(folder: Path, *, speed: float, brokers: int, budget: int) -> None:
     """An app folder whose channels have periods `speed` times as short, and some brokers with a small cache."""
     text = resources.files(__package__).joinpath("newsstand.toml").read_text(encoding="utf-8")
     text = re.sub(r'^period = "(\d+)s"$', lambda found: f"period = {float(found[1]) / speed:g}", text, flags=re.M)
+    text = unbound(text)
     folder.mkdir(parents=True, exist_ok=True)
     # One machine is all of them: a broker that waits for its turn there is not dead.
     text += '\n[coordinator]\npolicy = "miles"\nlease_s = 15\n'
     (folder / "newsstand.toml").write_text(text + "".join(_broker(n, budget) for n in range(brokers)), "utf-8")
+
+
+def unbound(text: str) -> str:
+    """The scenario without its binding rules: in the workload of the paper people follow one another."""
+    return re.sub(r"^bind = .*\n", "", text, flags=re.M)
 
 
 def _broker(number: int, budget: int) -> str:
