@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import httpx
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from newsstand.cli.main import run
 from newsstand.cli.publications import Batch, LineReader, array_batches, follow
-from newsstand.cli.publish import Sender
+from newsstand.cli.publish import Sender, batches
 from newsstand.cluster.tokens import admin_token, admin_token_path, find_token, new_token
 from newsstand.errors import BadInput, Busy, NewsstandError
 
@@ -107,10 +107,55 @@ def test_a_mistake_is_one_line(
     Path("good.ndjson").write_text(line(1))
     Path("bad.json").write_text("{}\n{}")
     Path("wrong.token").write_text(new_token("x", ["read"], b"w" * 32)[0])
-    assert publish(*words) == (1 if "--url" in words else 2)
+    assert publish(*words) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"newsstand: {told}")
     assert cluster.published == {}
+
+
+@pytest.mark.parametrize("name", ["reports.csv", "reports.ndjson", "reports.json", "-"])
+@pytest.mark.parametrize(
+    ("content", "converted"),
+    [
+        ("id,kind\ne1,flood\n", ""),
+        ("\ufeffid;kind\r\ne1;flood\r\n", ", sep=';'"),
+        ('"id"\t"kind"\n', ", sep='\\t'"),
+        ("1,2,3", ""),
+    ],
+)
+def test_csv_is_recognised(
+    name: str,
+    content: str,
+    converted: str,
+    cluster: StandIn,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path(name).write_bytes(content.encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    assert publish(name) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    start = f"{'standard input' if name == '-' else name}, line 1: this looks like CSV; publish takes JSON or one"
+    assert said.startswith(f"newsstand: {start} JSON record per line; convert it")
+    file = "reports" if name == "reports.csv" else "FILE"
+    assert f"pandas.read_csv('{file}.csv'{converted}).to_json('{file}.ndjson'" in said
+    assert cluster.published == {}
+
+
+def test_csv_is_recognised_in_a_file_that_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with pytest.raises(BadInput, match="log, line 2: this looks like CSV"):
+        followed(path, Growth(add(path, "\nid,kind\n")))
+    path.write_text("{}\n")
+    assert [one.body for one in followed(path, Growth())] == [b"{}"]
+
+
+@pytest.mark.parametrize("content", ['"a,b"\n', '{"id": 1,}\n', "so, no\n{}\n", "nonsense\n", "\n"])
+def test_lines_that_are_malformed_or_of_another_type_are_not_taken_for_csv(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.ndjson"
+    path.write_text(content)
+    read = [text for one in batches(str(path), 10) for text in one.body.split(b"\n")]
+    assert read == [text for text in content.encode().split(b"\n") if text]
 
 
 def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) -> None:
@@ -119,7 +164,14 @@ def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) ->
     url = (cluster.app.data / "address").read_text().strip()
     one = Batch(line(1).encode(), "ndjson", (1,), 0, 10)
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
-        sender = Sender(client, "/datasets/emergencies/publications", 100, waits.append, lambda: 0.5)
+        sender = Sender(
+            client,
+            "/datasets/emergencies/publications",
+            100,
+            wait=waits.append,
+            chance=lambda: 0.5,
+            clock=lambda: sum(waits),
+        )
         cluster.failing = [Busy("behind", 7), ZeroDivisionError()]
         assert sender.send(one, "k")["accepted"] == 1
         assert waits == [7, 0.2]
@@ -129,6 +181,50 @@ def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) ->
         cluster.failing = [NewsstandError("odd")]
         with pytest.raises(BadInput, match="records 1 to 1: odd"):
             sender.send(one, "m")
+
+
+def test_waiting_for_a_cluster_that_does_not_answer_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    waits: list[float] = []
+    with httpx.Client(base_url="http://127.0.0.1:1", trust_env=False) as client:
+        sender = Sender(
+            client,
+            "/datasets/emergencies/publications",
+            60,
+            "app/data/address",
+            wait=waits.append,
+            chance=lambda: 0.1,
+            clock=lambda: sum(waits),
+        )
+        with pytest.raises(
+            BadInput, match=r"records 1 to 1: http://127\.0\.0\.1:1 \(from app/data/address\) does not"
+        ):
+            sender.send(Batch(line(1).encode(), "ndjson", (1,), 0, 10), "k")
+    said = capsys.readouterr().err.splitlines()
+    assert all(one.startswith("waiting for http://127.0.0.1:1 (from app/data/address): does not") for one in said)
+    assert said[0].endswith("giving up in 60 s")
+    left = [int(one.split()[-2]) for one in said]
+    assert 2 < len(said) < len(waits)
+    assert all(earlier - later >= 9 for earlier, later in pairwise(left)), "whole seconds"
+
+
+@pytest.mark.parametrize("origin", ["--url", "app/data/address", "[cluster] of app/newsstand.toml"])
+def test_the_line_about_waiting_says_where_the_address_is_written(
+    origin: str, cluster: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("good.ndjson").write_text(line(1))
+    address = cluster.app.data / "address"
+    words = ["--url", "http://127.0.0.1:1"] if origin == "--url" else []
+    address.unlink()
+    if origin == "app/data/address":
+        address.write_text("http://127.0.0.1:1\n")
+    elif not words:
+        file = Path("app", "newsstand.toml")
+        file.write_text(file.read_text().replace("[cluster]", "[cluster]\nport = 1"))
+    assert publish("good.ndjson", "--patience", "0.5", *words) == 2
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"waiting for http://127.0.0.1:1 (from {origin}): does not answer (")
+    assert last.startswith(f"newsstand: records 1 to 1: http://127.0.0.1:1 (from {origin}) does not answer (")
+    assert last.endswith("start the cluster or name its address with --url, and run the command again to go on")
 
 
 def test_the_clusters_own_token_is_found(cluster: StandIn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from newsstand.cluster.body import Body, datasets_read, parse_body, parse_channel
 from newsstand.cluster.channels import channel_table
 from newsstand.cluster.dialect import write_sql
+from newsstand.cluster.functions import REFUSED
 from newsstand.errors import BadApp, BadQuery, BadValues
 from newsstand.model import Channel, Dataset, Field, Parameter, Retention, canonical
 from newsstand.values import parse_values
@@ -167,6 +169,64 @@ def test_two_quotes_in_a_string_are_one() -> None:
 )
 def test_what_is_wrong_with_a_query_is_said_in_one_line(query: str, said: str) -> None:
     assert said in refused(query)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_function_says_what_to_write_instead(name: str) -> None:
+    said = refused(f"SELECT `{name}`(id) AS x FROM emergencies")
+    assert re.search(r"; (there is no alternative|(write|publish|decode|compute) .+)$", said)
+
+
+@pytest.mark.parametrize(
+    ("query", "instead"),
+    [
+        ("SELECT id INTO other FROM emergencies", "leave it out"),
+        ("SELECT @x AS x FROM emergencies", "write :name and declare it in parameters"),
+        ("SELECT TRANSFORM(id) USING 'cat' FROM emergencies", "call functions of Spark"),
+        ("SELECT id FROM emergencies TABLESAMPLE (10 PERCENT)", "write WHERE pmod(hash(_seq), 10) = 0"),
+        (
+            "SELECT * FROM emergencies PIVOT (count(*) FOR kind IN ('fire'))",
+            "FILTER (WHERE kind = 'fire') AS fire",
+        ),
+        ("SELECT id FROM emergencies VERSION AS OF 1", "write a condition on _seq or _at"),
+        ("SELECT id FROM emergencies CLUSTER BY id", "write ORDER BY"),
+        ("SELECT id FROM emergencies DISTRIBUTE BY id", "leave it out"),
+        ("SELECT id FROM emergencies SORT BY id", "write ORDER BY"),
+        ("SELECT id FROM emergencies QUALIFY row_number() OVER (ORDER BY id) = 1", "write WHERE around it"),
+        (
+            "WITH RECURSIVE x AS (SELECT id FROM emergencies UNION ALL SELECT id FROM x) SELECT id FROM x",
+            "write one join for each step",
+        ),
+        ("SELECT system.builtin.upper(id) AS x FROM emergencies", "write upper(…)"),
+        ("SELECT id FROM stored.emergencies", "write FROM emergencies, and join stored.emergencies to it"),
+        ("SELECT name FROM shelters", "write FROM emergencies, or name another dataset in 'new'"),
+    ],
+)
+def test_a_refused_construct_says_what_to_write_instead(query: str, instead: str) -> None:
+    assert instead in refused(query).partition("; ")[2]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT hash(_seq) AS a, sha2(cast(_seq AS string), 256) AS b, pmod(hash(_seq), 8) AS c FROM emergencies",
+        "SELECT array_sort(tags) AS a, row_number() OVER (ORDER BY _seq) AS b FROM emergencies",
+        "SELECT count(*) AS n, date_trunc('HOUR', _at) AS h FROM emergencies GROUP BY date_trunc('HOUR', _at)",
+        "SELECT lag(_at) OVER (ORDER BY _seq) AS before, to_json(struct(id)) AS j FROM emergencies",
+        "SELECT from_json(id, 'a INT').a AS a FROM emergencies WHERE pmod(hash(_seq), 10) = 0",
+        "SELECT count(*) FILTER (WHERE kind = 'fire') AS fire, sum(lat) AS s FROM emergencies",
+        "SELECT id, x FROM emergencies LATERAL VIEW stack(2, lat, lon) t AS x",
+        "SELECT id FROM (SELECT id, row_number() OVER (ORDER BY _seq) AS n FROM emergencies) WHERE n = 1",
+        "SELECT e.id FROM emergencies e JOIN stored.emergencies o ON o._seq < e._seq",
+    ],
+)
+def test_what_is_written_instead_is_let_through(query: str) -> None:
+    assert parsed(query).columns
+
+
+def test_a_query_that_reads_stored_records_alone_is_told_so_without_new() -> None:
+    with pytest.raises(BadApp, match=r"the query reads no append dataset outside of 'stored\.'"):
+        parse_channel("x", {"query": "SELECT id FROM stored.emergencies"}, DATASETS, {})
 
 
 def test_a_parameter_that_is_not_used_is_refused() -> None:

@@ -222,7 +222,7 @@ def _explained_by_cluster(known: App, channel: str, url: str | None, token_file:
     """What the running cluster says; None if none runs that one could ask."""
     import httpx
 
-    from newsstand.cluster.serve import ADDRESS
+    from newsstand.cluster.app_folder import ADDRESS
 
     if url is None and not (known.data / ADDRESS).is_file():
         return None

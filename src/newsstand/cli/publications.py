@@ -44,6 +44,32 @@ class Batch:
         return hashlib.sha256(text + self.body).hexdigest()
 
 
+def refuse_csv(content: bytes, name: str, line: int = 1) -> None:
+    """Raise BadInput if the first two lines of a file look like CSV; `line` is the number of the first."""
+    first, *second = content.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 2)[:2]
+    if not first or any(text.lstrip()[:1] in (b"{", b"[") for text in (first, *second)):
+        return
+    separator = max(b",;\t|", key=first.count)
+    is_named = Path(name).suffix.lower() in (".csv", ".tsv")
+    if not is_named and (separator not in first or _is_json(first)):
+        return
+    how = "" if separator == ord(",") or separator not in first else f", sep={chr(separator)!r}"
+    file = Path(name if is_named else "FILE.csv")
+    raise BadInput(
+        f"{name}, line {line}: this looks like CSV; publish takes JSON or one JSON record per line; convert it, "
+        f"in Python: pandas.read_csv({str(file)!r}{how})"
+        f".to_json({str(file.with_suffix('.ndjson'))!r}, orient='records', lines=True)"
+    )
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
 def array_batches(content: bytes, name: str, most: int) -> Iterator[Batch]:
     """The records of a JSON array, or one JSON object."""
     try:
@@ -52,6 +78,7 @@ def array_batches(content: bytes, name: str, most: int) -> Iterator[Batch]:
         else:
             records = [msgspec.json.decode(content, type=msgspec.Raw)]
     except msgspec.DecodeError as error:
+        refuse_csv(content, name)
         raise BadInput(f"{name}: {error}; one object a line is NDJSON: name the file .ndjson") from error
     first = 0
     while first < len(records):
@@ -149,6 +176,8 @@ def follow(
                 batch = reader.batch(most) if progress.end is None else reader.again(progress.end, most)
                 progress.end = None
                 if batch is not None:
+                    if batch.start == 0 and batch.numbers:
+                        refuse_csv(batch.body, str(path), batch.numbers[0])
                     progress.end = batch.end
                     _write_progress(kept, progress)
                     if batch.numbers:

@@ -19,7 +19,7 @@ import typer
 
 from newsstand.cli.options import Json
 from newsstand.cli.progress import errors, say
-from newsstand.cli.publications import Batch, LineReader, array_batches, follow
+from newsstand.cli.publications import Batch, LineReader, array_batches, follow, refuse_csv
 from newsstand.errors import BadInput, BadOption, Busy, NewsstandError
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ AGAIN = (429, 500, 502, 503, 504)
 """The answers after which a batch is sent again; its key makes that harmless."""
 MOST_KEPT = 1000
 """Refused records that `--json` lists; all are counted."""
+NOTE_S = 10.0
+"""Seconds from one line about waiting to the next, at least."""
 FORMS = {"json": "application/json", "ndjson": "application/x-ndjson"}
 
 AppFolder = Annotated[Path, typer.Argument(metavar="APP", help="The app folder, with newsstand.toml.")]
@@ -74,37 +76,55 @@ class Tally:
 
 @dataclass
 class Sender:
-    """Sends batches to one dataset of a cluster, patiently."""
+    """Sends batches to one dataset of a cluster, and repeats what is not answered."""
 
     client: httpx.Client
     path: str
     patience_s: float
+    origin: str = "--url"
+    """Where the address of the cluster is written."""
     wait: Callable[[float], object] = time.sleep
     chance: Callable[[], float] = random.random
+    clock: Callable[[], float] = time.monotonic
+    _noted: float | None = field(default=None, init=False)
+    """When the last line about waiting was printed."""
 
     def send(self, batch: Batch, key: str) -> dict[str, object]:
         """Send a batch until it is answered; return the receipt."""
         import httpx
 
         headers = {"Content-Type": FORMS[batch.form], "Idempotency-Key": key}
-        waited, attempt, problem = 0.0, 0, ""
+        began, attempt = self.clock(), 0
+        failure: NewsstandError
         while True:
             try:
                 response = self.client.post(self.path, content=batch.body, headers=headers)
             except httpx.TransportError as error:
-                problem, asked = f"{self.client.base_url} does not answer ({error or type(error).__name__})", 0.0
+                asked, problem = 0.0, f"does not answer ({error or type(error).__name__})"
+                failure = BadOption(
+                    f"records {_span(batch)}: {self.client.base_url} (from {self.origin}) {problem}; gave up: "
+                    "start the cluster or name its address with --url, and run the command again to go on"
+                )
             else:
                 if response.status_code not in AGAIN:
                     return self._receipt(response, batch)
                 problem = error_of(response)
+                failure = Busy(f"records {_span(batch)}: {problem}; gave up, run the command again to go on")
                 text = response.headers.get("Retry-After", "0")
                 asked = float(text) if text.isdecimal() else 0.0
             pause = max(asked, min(30.0, 0.2 * 2**attempt) * self.chance())
             attempt += 1
-            waited += pause
-            if waited > self.patience_s:
-                raise Busy(f"records {_span(batch)}: {problem}; gave up, run the command again to go on")
+            left = self.patience_s - (self.clock() - began)
+            if pause > left:
+                raise failure
+            self._note(problem, left)
             self.wait(pause)
+
+    def _note(self, problem: str, left: float) -> None:
+        now = self.clock()
+        if self._noted is None or now - self._noted >= NOTE_S:
+            self._noted = now
+            say(f"waiting for {self.client.base_url} (from {self.origin}): {problem}; giving up in {left:.0f} s")
 
     def _receipt(self, response: httpx.Response, batch: Batch) -> dict[str, object]:
         try:
@@ -148,8 +168,9 @@ def publish(
         raise BadInput(f"{file}: no such file")
     known = read_app(app)
     tally = Tally()
-    with open_client(known, url, token_file) as client:
-        sender = Sender(client, f"/datasets/{dataset}/publications", patience)
+    address, origin = address_of(known, url)
+    with client_of(address, known.data, token_file) as client:
+        sender = Sender(client, f"/datasets/{dataset}/publications", patience, origin)
         source = _source(file, key_prefix, dataset)
         if following:
             kept = _progress_file(str(client.base_url), source)
@@ -178,13 +199,20 @@ def trusted(file: str | None) -> ssl.SSLContext | bool:
 
 def open_client(app: App, url: str | None, token_file: Path | None) -> httpx.Client:
     """A client of an app's cluster: where it listens now, or where it is configured to."""
-    told = app.data / "address"  # written by a cluster that runs on this machine
-    address = url or (
-        told.read_text().strip()
-        if told.is_file()
-        else f"{'http' if app.tls is None else 'https'}://{app.cluster.host}:{app.cluster.port}"
-    )
-    return client_of(address, app.data, token_file)
+    return client_of(address_of(app, url)[0], app.data, token_file)
+
+
+def address_of(app: App, url: str | None) -> tuple[str, str]:
+    """The address of an app's cluster, and where it is written."""
+    from newsstand.cluster.app_folder import ADDRESS, FILE
+
+    if url:
+        return url, "--url"
+    file = app.data / ADDRESS  # written by a cluster that runs on this machine, or is about to
+    if file.is_file():
+        return file.read_text().strip(), str(file)
+    scheme = "http" if app.tls is None else "https"
+    return f"{scheme}://{app.cluster.host}:{app.cluster.port}", f"[cluster] of {app.folder / FILE}"
 
 
 def client_of(address: str, data: Path | None, token_file: Path | None) -> httpx.Client:
@@ -211,7 +239,7 @@ def client_of(address: str, data: Path | None, token_file: Path | None) -> httpx
 def batches(file: str, most: int) -> Iterator[Batch]:
     """The records of a file of NDJSON or a JSON array, or of standard input (`-`), so many at a time."""
     if file == "-":
-        yield from _line_batches(LineReader(sys.stdin.buffer), most)
+        yield from _line_batches(LineReader(sys.stdin.buffer), "standard input", most)
         return
     with open(file, "rb") as opened:
         if Path(file).suffix == ".json" or opened.read(64).lstrip()[:1] == b"[":
@@ -219,12 +247,16 @@ def batches(file: str, most: int) -> Iterator[Batch]:
             yield from array_batches(opened.read(), file, most)
             return
         opened.seek(0)
-        yield from _line_batches(LineReader(opened), most)
+        yield from _line_batches(LineReader(opened), file, most)
 
 
-def _line_batches(reader: LineReader, most: int) -> Iterator[Batch]:
+def _line_batches(reader: LineReader, name: str, most: int) -> Iterator[Batch]:
+    is_first = True
     while (one := reader.batch(most)) is not None:
         if one.numbers:
+            if is_first:
+                refuse_csv(one.body, name, one.numbers[0])
+            is_first = False
             yield one
 
 

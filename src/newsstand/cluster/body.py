@@ -22,23 +22,28 @@ from newsstand.values import parse_values
 
 __all__ = ["Body", "channel_table", "datasets_read", "parse_body", "parse_channel", "parse_values"]
 
-_REFUSED_NODES: dict[type, str] = {
-    exp.Into: "INTO",
-    exp.Parameter: "a variable",
-    exp.SessionParameter: "a variable",
-    exp.QueryTransform: "TRANSFORM … USING",
-    exp.TableSample: "TABLESAMPLE",
-    exp.Pivot: "PIVOT",
-    exp.Version: "VERSION or TIMESTAMP AS OF",
-    exp.MatchRecognize: "MATCH_RECOGNIZE",
-    exp.Cluster: "CLUSTER BY",
-    exp.Distribute: "DISTRIBUTE BY",
-    exp.Sort: "SORT BY",
-    exp.Qualify: "QUALIFY",
-    exp.Command: "a command",
-    exp.DDL: "a statement that is no SELECT",
-    exp.DML: "a statement that is no SELECT",
+_REFUSED_NODES: dict[type, tuple[str, str]] = {
+    exp.Into: ("INTO", "leave it out: the rows of the query are the results"),
+    exp.Parameter: ("a variable", "write :name and declare it in parameters"),
+    exp.SessionParameter: ("a variable", "write :name and declare it in parameters"),
+    exp.QueryTransform: ("TRANSFORM … USING", "call functions of Spark, or compute the value before you publish"),
+    exp.TableSample: ("TABLESAMPLE", "write WHERE pmod(hash(_seq), 10) = 0 for a tenth of the records"),
+    exp.Pivot: (
+        "PIVOT",
+        "write one aggregate for each column, such as count(*) FILTER (WHERE kind = 'fire') AS fire; "
+        "for UNPIVOT write LATERAL VIEW stack(…)",
+    ),
+    exp.Version: ("VERSION or TIMESTAMP AS OF", "write a condition on _seq or _at"),
+    exp.MatchRecognize: ("MATCH_RECOGNIZE", "write lag(…) OVER (ORDER BY _seq) and compare neighbours"),
+    exp.Cluster: ("CLUSTER BY", "write ORDER BY at the query's end"),
+    exp.Distribute: ("DISTRIBUTE BY", "leave it out: the cluster distributes the records"),
+    exp.Sort: ("SORT BY", "write ORDER BY at the query's end"),
+    exp.Qualify: ("QUALIFY", "put the window function into an inner query, and write WHERE around it"),
+    exp.Command: ("a command", "write one SELECT"),
+    exp.DDL: ("a statement that is no SELECT", "write one SELECT"),
+    exp.DML: ("a statement that is no SELECT", "write one SELECT"),
 }
+"""What is refused, its name, and what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,12 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
         if not column.table and column.name.lower() in REFUSED:
             raise naming.refuse(column, f"'{column.name}' is refused: {REFUSED[column.name.lower()]}")
     if not any(table.db == NEW for table in tables):
-        but = f" outside of '{STORED}.'" if any(table.name == channel.new for table in tables) else ""
-        raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{but}")
+        if any(table.name == channel.new for table in tables):
+            but = f" outside of '{STORED}.'"
+            instead = f"write FROM {channel.new}, and join {STORED}.{channel.new} to it if earlier records matter"
+        else:
+            but, instead = "", f"write FROM {channel.new}, or name another dataset in 'new'"
+        raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{but}; {instead}")
     stored = frozenset(table.name for table in tables if table.db == STORED)
     return Body(channel, tree, columns, stored, frozenset(name for _, name in _calls(tree)))
 
@@ -115,7 +124,7 @@ def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
     read = datasets_read(query, f"channels.{name}.query")
     known = sorted(one for one in read if one in datasets and not datasets[one].keyed)
     if len(known) != 1:
-        why = "reads no append dataset" if not known else f"reads {' and '.join(known)}"
+        why = f"reads no append dataset outside of '{STORED}.'" if not known else f"reads {' and '.join(known)}"
         raise BadApp(f"channels.{name}.new: say which dataset is the new one; the query {why}")
     return known[0]
 
@@ -132,15 +141,19 @@ def _calls(tree: exp.Expr) -> list[tuple[exp.Func, str]]:
 
 def _check_nodes(tree: exp.Expr, naming: Naming) -> None:
     for node in tree.walk():
-        for refused, name in _REFUSED_NODES.items():
+        for refused, (name, instead) in _REFUSED_NODES.items():
             if isinstance(node, refused):
-                raise naming.refuse(node, f"{name} cannot stand in a channel's query")
+                raise naming.refuse(node, f"{name} cannot stand in a channel's query; {instead}")
         if isinstance(node, exp.Table) and (node.args.get("version") or node.args.get("when")):
-            raise naming.refuse(node, "VERSION or TIMESTAMP AS OF cannot stand in a channel's query")
+            name, instead = _REFUSED_NODES[exp.Version]
+            raise naming.refuse(node, f"{name} cannot stand in a channel's query; {instead}")
         if isinstance(node, exp.With) and node.args.get("recursive"):
-            raise naming.refuse(node, "WITH RECURSIVE cannot stand in a channel's query")
+            raise naming.refuse(
+                node, "WITH RECURSIVE cannot stand in a channel's query; write one join for each step"
+            )
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
-            raise naming.refuse(node, "functions are called by their plain names")
+            called = node.expression.name or node.expression.sql_name()
+            raise naming.refuse(node, f"functions are called by their plain names; write {called}(…)")
         if node.args.get("joins") and not isinstance(node, exp.Select):
             raise naming.refuse(node, "a join inside of another: write one join after the other")
         if isinstance(node, exp.Join) and node.args.get("method"):

@@ -7,57 +7,60 @@ DISTANCE = "distance_km"
 
 _OUTSIDE = "it reaches outside of the datasets"
 _CHANCE = "results must not depend on chance or on how data is spread over machines"
+_WINDOWS = "executions are the windows of a channel"
+_PUBLISH = "compute the value before you publish, and publish it as a field"
+_CONSTANT = "write the value as a string, or as a :parameter"
+_HASH = "write hash(_seq), which is the same every time"
+_NOTHING = "there is no alternative"
+
+_INSTEAD: dict[str, dict[str, str]] = {
+    _OUTSIDE: {
+        **dict.fromkeys(["java_method", "reflect", "try_reflect"], _PUBLISH),
+        **dict.fromkeys(
+            ["input_file_name", "input_file_block_start", "input_file_block_length"],
+            "write _seq or _at, which say where a record stands in its dataset",
+        ),
+        "read_files": "publish the records of the files to a dataset, and read the dataset",
+        **dict.fromkeys(
+            ["from_protobuf", "from_avro", "schema_of_avro", "from_xml", "schema_of_xml"],
+            "decode the value before you publish, or publish JSON and write from_json",
+        ),
+        **dict.fromkeys(["to_protobuf", "to_avro"], "write to_json, or select the columns: a result is JSON"),
+        **dict.fromkeys(
+            [
+                "current_catalog",
+                "current_database",
+                "current_schema",
+                "current_path",
+                "current_user",
+                "session_user",
+                "user",
+                "version",
+            ],
+            _CONSTANT,
+        ),
+        "identifier": "write the name itself",
+        "measure": "write the aggregate itself, such as sum(lat)",
+        **dict.fromkeys(["python_worker_logs", "sql_keywords", "collations"], _NOTHING),
+    },
+    _CHANCE: {
+        **dict.fromkeys(["rand", "random", "randn", "randstr", "uniform"], _HASH),
+        "uuid": "publish an identifier as a field, or write sha2(cast(_seq AS string), 256)",
+        "shuffle": "write array_sort",
+        "monotonically_increasing_id": "write _seq, or row_number() OVER (ORDER BY _seq)",
+        "spark_partition_id": "write pmod(hash(_seq), 8) for one of eight parts",
+    },
+    _WINDOWS: {
+        "window": "write GROUP BY date_trunc('HOUR', _at), or set the channel's period",
+        "session_window": "write lag(_at) OVER (ORDER BY _seq) and compare it with _at",
+        "window_time": "write date_trunc('HOUR', _at)",
+    },
+}
 
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(
-        [
-            "java_method",
-            "reflect",
-            "try_reflect",
-            "input_file_name",
-            "input_file_block_start",
-            "input_file_block_length",
-            "read_files",
-            "from_protobuf",
-            "to_protobuf",
-            "from_avro",
-            "from_xml",
-            "schema_of_xml",
-            "to_avro",
-            "schema_of_avro",
-            "current_catalog",
-            "current_database",
-            "current_schema",
-            "current_path",
-            "current_user",
-            "session_user",
-            "user",
-            "version",
-            "identifier",
-            "python_worker_logs",
-            "sql_keywords",
-            "collations",
-            "measure",
-        ],
-        _OUTSIDE,
-    ),
-    **dict.fromkeys(
-        [
-            "rand",
-            "random",
-            "randn",
-            "randstr",
-            "uniform",
-            "uuid",
-            "shuffle",
-            "monotonically_increasing_id",
-            "spark_partition_id",
-        ],
-        _CHANCE,
-    ),
-    **dict.fromkeys(["window", "session_window", "window_time"], "executions are the windows of a channel"),
+    name: f"{why}; {instead}" for why, names in _INSTEAD.items() for name, instead in names.items()
 }
-"""Names of functions that are refused, and why."""
+"""Names of functions that are refused: why, and what to write instead."""
 
 AGGREGATES = frozenset(
     [
