@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+UV := uv==0.13.8
 
 .PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
@@ -50,7 +51,7 @@ bench-plan: $(READY)  ## planning: greedy compiled, side by side with plain loop
 	@$(BIN)/python benchmarks/plan_storages.py
 
 lock: $(READY)  ## pin the dependencies anew
-	@$(BIN)/pip install -q uv
+	@$(BIN)/pip install -q $(UV)
 	@$(BIN)/uv pip compile -q pyproject.toml --group dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate -o requirements.lock
 

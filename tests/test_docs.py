@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,3 +312,13 @@ def test_every_class_of_errors_is_named() -> None:
     page = (REFERENCE / "errors.md").read_text()
     for name, _ in inspect.getmembers(errors, inspect.isclass):
         assert f"`{name}`" in page, name
+
+
+def test_what_builds_the_package_is_pinned_as_in_the_lock() -> None:
+    locked = re.findall(r"^(\S+==\S+) ", (ROOT / "requirements.lock").read_text(), re.M)
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert built
+    assert set(built) <= set(locked)
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^UV := uv==\d+\.\d+\.\d+$", makefile, re.M)
+    assert not re.search(r"pip install [^\n]*\buv\b", makefile)

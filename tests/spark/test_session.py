@@ -76,6 +76,19 @@ def test_what_runs_here_stays_on_loopback() -> None:
     assert settings("spark://127.0.0.1:7077")["spark.driver.host"] == "127.0.0.1"
 
 
+def test_local_sessions_authenticate_by_default() -> None:
+    assert settings("local[2]")["spark.authenticate"] == "true"
+    first, second = (settings("local-cluster[1,1,512]") for _ in range(2))
+    assert first["spark.authenticate"] == "true"
+    assert len(first["spark.authenticate.secret"]) == 64
+    assert first["spark.authenticate.secret"] != second["spark.authenticate.secret"]
+    assert "spark.authenticate.secret" not in settings("local[2]")
+    assert "spark.authenticate" not in settings("spark://spark.example.org:7077")
+    off = settings("local-cluster[1,1,512]", ["spark.authenticate=false"])
+    assert off["spark.authenticate"] == "false"
+    assert "spark.authenticate.secret" not in off
+
+
 def test_a_cluster_can_reach_the_driver() -> None:
     chosen = settings("spark://spark.example.org:7077")
     assert not {"spark.driver.host", "spark.driver.bindAddress"} & chosen.keys()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
@@ -78,6 +79,12 @@ def settings(
         chosen.setdefault("spark.driver.host", "127.0.0.1")
         chosen.setdefault("spark.driver.bindAddress", "127.0.0.1")
         chosen.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+    if chosen["spark.master"].startswith("local"):
+        # Other users of the machine reach the ports of driver and executors on the loopback address, too.
+        chosen.setdefault("spark.authenticate", "true")
+    if chosen["spark.master"].startswith("local-cluster") and chosen["spark.authenticate"] == "true":
+        # In other local modes Spark makes a secret itself.
+        chosen.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     return chosen
 
 
