@@ -14,6 +14,7 @@ NewsstandError
 │   ├── BadNetwork      a file that describes a network is malformed
 │   ├── BadPolicyFile   a user's own policy cannot be loaded, compiled or scored
 │   └── UnknownPolicy   no policy of that name
+├── Duplicate           another process acts as the broker of that name
 ├── Busy                more is coming in than goes out: try again after a while
 ├── NoRoom              the disk is full: nothing was added, and what was accepted before is intact
 └── NoJava              Spark needs a Java runtime and none was found
@@ -74,6 +75,14 @@ class BadPolicyFile(BadInput):
 
 class UnknownPolicy(BadInput):
     """No policy has that name."""
+
+
+class Duplicate(NewsstandError):
+    """Another process acts as the broker of that name; `lease_s` is how long a silent one keeps the name."""
+
+    def __init__(self, message: str, lease_s: float) -> None:
+        super().__init__(message)
+        self.lease_s = lease_s
 
 
 class Busy(NewsstandError):

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
 
+INSTANCE_HEADER = "Newsstand-Instance"
+"""Names the process that acts as a broker: the identity of its data folder, a dot, and a number of its own."""
+
 Scalar = str | int | float | bool
 """What a parameter can be given."""
 
@@ -30,6 +33,15 @@ _PAGE_NAME = re.compile(rf"[A-Za-z0-9._~/-]{{1,{LONGEST_PAGE_NAME}}}")
 
 SCALARS = ("string", "integer", "double", "boolean", "timestamp")
 """The types of a field, which may also be `array<…>` of one; a parameter may have any but `timestamp`."""
+
+
+def is_same_folder(instance: str, other: str) -> bool:
+    """Return whether two instances of a broker work on one data folder: the later one is the broker started again.
+
+    >>> is_same_folder("a1.1", "a1.2"), is_same_folder("a1.1", "b2.1")
+    (True, False)
+    """
+    return instance.partition(".")[0] == other.partition(".")[0]
 
 
 def is_topic(name: object) -> bool:

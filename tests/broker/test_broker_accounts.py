@@ -363,26 +363,36 @@ def test_who_comes_and_goes_is_told(tmp_path: Path) -> None:
 
 
 class OtherHome:
-    """A coordinator that knows a subscriber of another broker's."""
+    """A coordinator that knows one subscriber, who is at home elsewhere."""
+
+    lease = 0
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self.taken: list[str] = []
+        self.members: Members | None = None
+        self.changes = self
 
-    async def lookup(self, names: list[str], *, take: bool = True) -> dict[str, Record]:
-        assert not take
+    async def settled(self) -> None: ...
+
+    async def is_stale(self, name: str, epoch: int) -> bool | None:
+        return False
+
+    async def lookup(self, names: list[str]) -> dict[str, Record]:
         return {self.record.name: self.record} if self.record.name in names else {}
 
-    async def take(self, name: str, session: str | None = None) -> Record | None:
+    async def take(self, name: str, session: str | None = None) -> bool:
         if session is not None and session not in self.record.sessions:
-            return None
+            return False
         self.taken.append(name)
-        return self.record if name == self.record.name else None
+        if name != self.record.name:
+            return False
+        assert self.members is not None
+        await self.members.adopt([self.record])
+        return True
 
     async def replicate(self) -> bool:
         return True
-
-    def came(self, name: str) -> None: ...
 
 
 def test_a_wrong_password_moves_nobody(tmp_path: Path) -> None:
@@ -390,6 +400,7 @@ def test_a_wrong_password_moves_nobody(tmp_path: Path) -> None:
         at = Setting(tmp_path)
         home = OtherHome(Record("victim", await Passwords().hash(PASSWORD)))
         at.members.home = home  # type: ignore[assignment]
+        home.members = at.members
         with pytest.raises(BadLogin):
             await at.members.login("victim", "a wrong password", None)
         assert home.taken == []

@@ -13,7 +13,7 @@ from lone_topics import lone_topics, running
 from topic_world import Client, World, until, world
 
 from newsstand.broker import topic_past, topic_searches
-from newsstand.broker.home import NoCoordinator
+from newsstand.broker.change_sender import NoCoordinator
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.overlay_line import Line, accepted_frames
 from newsstand.broker.overlay_told import Opportunistic, OverlayTold

@@ -12,7 +12,7 @@ from newsstand.coordinator import coordinator as module
 from newsstand.coordinator import handing_over
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import Acknowledged, Change, SessionChanged, Subscribed
-from newsstand.coordinator.standing import Found
+from newsstand.coordinator.standing import Found, Registered
 from newsstand.coordinator.store import Taken
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import NoRoom, NotFound
@@ -56,7 +56,9 @@ def test_a_broker_that_comes_back_learns_who_is_its_own(both: Both) -> None:
     coordinator.register(broker("b"), 0)
     populate(coordinator, "a", 3)
     now = live(coordinator, 4, "b")
-    assert coordinator.register(broker("a"), now) == ("up", [])
+    assert coordinator.register(broker("a"), now) == Registered("up", [], held=["s000", "s001", "s002"]), (
+        "b does not follow their streams yet"
+    )
     assert coordinator.heartbeat("a", report(), now).moved == []
 
 
@@ -68,7 +70,7 @@ def test_without_a_live_broker_homes_stay_until_one_registers(both: Both) -> Non
     assert store.count_homes() == {"a": 3}
     assert coordinator.homeless == 3
     assert coordinator.broker_for("s000", NOWHERE) is None
-    assert coordinator.register(broker("b"), now) == ("up", []), "a has one lease to come back"
+    assert coordinator.register(broker("b"), now) == Registered("up", [], []), "a has one lease to come back"
     live(coordinator, now + LEASE_S, "b", since=now)
     assert store.homes("b") == names
     assert coordinator.homeless == 0
@@ -79,7 +81,7 @@ def test_a_broker_that_alone_comes_back_has_its_own_again(both: Both) -> None:
     coordinator.register(broker("a"), 0)
     names = populate(coordinator, "a", 3)
     now = live(coordinator, 4)
-    assert coordinator.register(broker("a"), now) == ("up", names)
+    assert coordinator.register(broker("a"), now) == Registered("up", names, [])
     assert coordinator.heartbeat("a", report(), now).adopt == []
 
 
@@ -126,7 +128,7 @@ def test_a_draining_broker_gets_nobody_and_takes_nobody(both: Both) -> None:
     assert {one.broker.name for one in chosen if one} == {"b"}
     assert coordinator.lookup("a", ["s000"], take=True) == Found({}, ["s000"])
     assert store.count_homes() == {"b": 1}
-    assert coordinator.register(broker("a"), 1)[0] == "draining", "maintenance goes on until it is ended"
+    assert coordinator.register(broker("a"), 1).state == "draining", "maintenance goes on until it is ended"
     assert coordinator.resume("a") == ("up", 0)
     coordinator.lookup("a", ["s000"], take=True)
     assert store.count_homes() == {"a": 1}
@@ -283,6 +285,8 @@ def test_changes_just_before_a_move_are_not_lost_and_positions_never_go_back(bot
             "sessions": {"one": {"generation": 1, "expires": 99, "allow": [{"channel": "*"}]}},
             "subscriptions": {"x": {"channel": "near", "values": ["flood", 1.5, True], "acked": 5, "version": 0}},
             "clock": 0,
+            "epoch": 2,
+            "born": 1,
         }
     }
     coordinator.heartbeat("b", report(adopted=["s000"]), 1)

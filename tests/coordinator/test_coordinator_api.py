@@ -42,6 +42,7 @@ CALLS: list[tuple[str, str, object, set[str]]] = [
     ("PUT", "/brokers/{}", {"url": "http://127.0.0.1:9"}, {"broker"}),
     ("POST", "/brokers/{}/heartbeat", BEAT, {"broker"}),
     ("POST", "/brokers/{}/changes", [], {"broker"}),
+    ("POST", "/brokers/{}/stale", {"epochs": {"ana": 1}}, {"broker"}),
     ("POST", "/brokers/{}/drain", None, {"broker", "admin"}),
     ("DELETE", "/brokers/{}/drain", None, {"broker", "admin"}),
     ("GET", "/brokers", None, {"broker", "admin"}),
@@ -122,7 +123,11 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
         {"op": "subscribe", "name": "ana@example", "id": "y", "channel": "near", "values": [], "acked": 0},
         {"op": "unsubscribe", "name": "ana@example", "id": "y"},
     ]
-    assert north.post("/brokers/north/changes", json=changes).json() == {"applied": 7, "moved": ["ghost"]}
+    assert north.post("/brokers/north/changes", json=changes).json() == {
+        "applied": 7,
+        "moved": ["ghost"],
+        "late": ["ghost"],
+    }
     ask = {"headers": {"Authorization": f"Bearer {subscriber_token('ana@example')}"}}
     found = north.get("/broker?lat=3&lon=4", **ask).json()
     assert found == {"broker": {"name": "north", "url": "http://127.0.0.1:9/north"}, "sticky": True}
@@ -133,7 +138,10 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     assert "ana@example" in told["adopt"]
     assert "ana@example" not in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"], "not yet"
     looked = north.post("/subscribers/lookup", json={"broker": "south", "names": ["ana@example"], "take": True})
-    assert looked.json()["subscribers"]["ana@example"] == {
+    record = looked.json()["subscribers"]["ana@example"]
+    epoch, born = record.pop("epoch"), record.pop("born")
+    assert epoch > born > 0
+    assert record == {
         "name": "ana@example",
         "hash": "$argon2id$x",
         "sessions": {"s": {"generation": 2, "expires": 1.5, "allow": None}},
@@ -146,13 +154,13 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     assert told["state"] == "draining"
     assert "ana@example" in told["moved"]
     ended = north.post("/brokers/north/changes", json=[{"op": "end", "name": "ana@example", "sid": "s"}]).json()
-    assert ended == {"applied": 1, "moved": ["ana@example"]}, "a logout that was answered counts"
+    assert ended == {"applied": 1, "moved": ["ana@example"], "late": ["ana@example"]}, "an answered logout counts"
     assert "ana@example" in north.post("/brokers/south/heartbeat", json=BEAT).json()["adopt"], "to catch up"
     registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
     assert "ana@example" in registered.pop("homes")
     assert re.fullmatch("[0-9a-f]{16}", registered.pop("store"))
     assert [one["name"] for one in registered.pop("overlay")["links"]]
-    assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up"}
+    assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up", "held": []}
 
 
 def test_looking_up_changes_nothing_and_a_broker_in_maintenance_takes_nobody(north: httpx.Client) -> None:
@@ -284,7 +292,7 @@ def test_thousands_of_changes_are_one_quick_call(north: httpx.Client) -> None:
     ]
     changes += [{"op": "ack", "name": "many", "id": f"x{n}", "position": n} for n in range(5000)]
     answered = north.post("/brokers/north/changes", json=changes)
-    assert answered.json() == {"applied": 10_000, "moved": []}
+    assert answered.json() == {"applied": 10_000, "moved": [], "late": []}
     assert answered.elapsed.total_seconds() < 5
 
 

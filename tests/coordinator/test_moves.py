@@ -129,7 +129,8 @@ class Moves(RuleBasedStateMachine):
     def register(self, name: str) -> None:
         edge = self.edges.setdefault(name, Edge(name))
         self.talks.add(name)
-        _, homes = self.coordinator.register(broker(name), self.now)
+        registered = self.coordinator.register(broker(name), self.now)
+        homes = registered.homes
         edge.keeps.clear()
         edge.adopted, edge.forgot = edge.bring(self.coordinator, homes), []
 

@@ -12,9 +12,11 @@ from newsstand.broker.api_cluster import cluster_routes, health_routes, operator
 from newsstand.broker.api_pages import copy_routes, page_routes
 from newsstand.broker.api_subscriptions import quick_calls, subscription_routes
 from newsstand.broker.api_topics import topic_routes
+from newsstand.broker.change_sender import Superseded
 from newsstand.broker.desk import Desk, refused
+from newsstand.broker.members import Elsewhere, GoingDown
 from newsstand.broker.overlay_door import serve_neighbour
-from newsstand.broker.socket_frames import BROKEN, NO_TOKEN, Dismissed
+from newsstand.broker.socket_frames import BROKEN, GOING_DOWN, MOVED, NO_TOKEN, Dismissed
 from newsstand.broker.socket_talk import serve_socket
 from newsstand.broker.topic_rules import TopicRules
 from newsstand.broker.topic_socket import Guest, serve_topics
@@ -58,7 +60,12 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
         return list(desk.edge.streams(guest.member))
 
     async def acknowledge(guest: Guest, positions: dict[str, int]) -> dict[str, int]:
-        return await desk.edge.acknowledge(guest.member, positions)
+        try:
+            return await desk.edge.acknowledge(guest.member, positions)
+        except Elsewhere as error:
+            raise Dismissed(MOVED, str(error)) from None
+        except (GoingDown, Superseded) as error:
+            raise Dismissed(GOING_DOWN, str(error)) from None
 
     @api.websocket("/notifications")
     async def notifications(websocket: WebSocket) -> None:
@@ -94,7 +101,7 @@ def _add_topics(api: FastAPI, desk: Desk) -> None:
 
 async def _admitted(desk: Desk, token: str) -> Guest:
     try:
-        member = await desk.members.admit(token)
+        member = await desk.members.admit(token, fresh=True)
     except BadToken as error:
         raise Dismissed(NO_TOKEN, str(error)) from None
     except NewsstandError as error:

@@ -67,7 +67,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
         An operator subscribes for the subscriber that it names.
         """
         operator = desk.is_operator(request)
-        member = None if operator else await desk.member(request)
+        member = None if operator else await desk.member(request, fresh=True)
         given = await desk.body(request, NewSubscription)
         if member is None or given.subscriber not in (None, member.name):
             member = await desk.on_behalf(given.subscriber, operator)
@@ -77,7 +77,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     @routes.get("/subscriptions", response_model=FrontendsShape, responses=problems(401, 503))
     async def subscriptions(request: Request) -> Response:
         """All subscriptions of the subscriber's that the token may see."""
-        member = await desk.member(request)
+        member = await desk.member(request, fresh=True)
         await edge.channels.get(math.inf)  # values have names once channels are known
         return answer({"subscriptions": edge.subscriptions(member)})
 

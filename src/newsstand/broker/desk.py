@@ -10,8 +10,9 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from newsstand.broker.accounts import BadLogin, BadToken, Claims
+from newsstand.broker.change_sender import NoCoordinator
 from newsstand.broker.edge import Edge
-from newsstand.broker.home import NoCoordinator, Taken
+from newsstand.broker.home import Taken
 from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
 from newsstand.broker.pages import Pages
 from newsstand.broker.permits import Forbidden
@@ -42,13 +43,13 @@ class Desk:
     pages: Pages
     bodies: Bodies = field(default_factory=Bodies)
 
-    async def member(self, request: Request) -> Member:
-        """The subscriber who asks."""
+    async def member(self, request: Request, *, fresh: bool = False) -> Member:
+        """The subscriber who asks; `fresh` as in `Members.admit`."""
         presented = bearer(request)
         if not presented:
             raise unauthorized("the token is missing: send the header 'Authorization: Bearer TOKEN'")
         try:
-            member = await self.members.admit(presented)
+            member = await self.members.admit(presented, fresh=fresh)
         except BadToken as error:
             raise unauthorized(str(error)) from None
         request.scope.setdefault("state", {})["token"] = member.name

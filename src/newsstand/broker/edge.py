@@ -16,6 +16,7 @@ from newsstand.broker.permits import bound_values, follows_rules, permits
 from newsstand.broker.pulls import Pulls
 from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
+from newsstand.broker.socket_frames import MOVED
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
 from newsstand.broker.upstream import Away, Gone, Standing, Upstream
@@ -115,10 +116,14 @@ class Edge:
             elif isinstance(change, Ack) and change.id in self._streams:
                 self.core.acknowledge(record.name, self._streams[change.id], change.position, now)
 
+    def fenced(self, record: Record) -> None:
+        """Close the connections of a subscriber that has another home; its streams are followed for now."""
+        for sid in record.sessions:
+            self._close(MOVED, "moved to another broker; ask the coordinator", sid)
+
     def went(self, record: Record) -> None:
         """Let go of a subscriber that is at home elsewhere."""
-        for sid in record.sessions:
-            self._close(4003, "moved to another broker; ask the coordinator", sid)
+        self.fenced(record)
         for key in record.subscriptions:
             self._unfollow(record, key)
 
@@ -172,12 +177,7 @@ class Edge:
         try:
             standing = await self._standing(stream, since)
             position = _position(since, standing)
-            version = member.record.next_version(self.now_ms())
-            await self.members.change(Subscribe(member.name, key, channel.name, list(values), position, version))
-            record = self.members.records.get(member.name)  # it may have gone and come meanwhile
-            held = None if record is None else record.subscriptions.get(key)
-            if record is None or held is None:
-                raise Elsewhere(member.name)
+            record, held = await self.members.subscribe(member.name, key, channel.name, list(values), position)
             if self.core.position(member.name, stream) is None:
                 head = max(standing.head, self._early.get(stream, 0))
                 self._follow(record, key, held, head=head, now=self.now_ms())
@@ -192,8 +192,7 @@ class Edge:
     async def unsubscribe(self, member: Member, key: str) -> None:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
         self._held(member, key)
-        version = member.record.next_version(self.now_ms())
-        await self.members.change(Unsubscribe(member.name, key, version))
+        await self.members.unsubscribe(member.name, key)
         if key in self._streams:  # unless it was dropped twice at once
             self._log.unsubscribed(self.now_ms(), member.name, self._streams[key])
             self._unfollow(member.record, key)
@@ -268,18 +267,22 @@ class Edge:
             streams[key] = stream = self._streams[key]
             if not 0 <= position <= self.core.head(stream):
                 raise BadInput(f"position {position}: the stream has come to {self.core.head(stream)}")
-        moved = [
-            Ack(member.name, key, position, member.record.subscriptions[key].version)
+        moved = {
+            key: position
             for key, position in positions.items()
             if position > (self.core.position(member.name, streams[key]) or 0)
-        ]
+        }
         if moved:
-            await self.members.change(*moved)
+            await self.members.acknowledge(member.name, moved)
         now = self.now_ms()
-        for ack in moved:
-            if self.core.position(member.name, streams[ack.id]) is not None:
-                self.core.acknowledge(member.name, streams[ack.id], ack.position, now)
-        return {key: self.core.position(member.name, stream) or 0 for key, stream in streams.items()}
+        acked = {}
+        for key, stream in streams.items():
+            if self.core.position(member.name, stream) is None:
+                raise Elsewhere(member.name)
+            if key in moved:
+                self.core.acknowledge(member.name, stream, moved[key], now)
+            acked[key] = self.core.position(member.name, stream) or 0
+        return acked
 
     # What the cluster says.
 

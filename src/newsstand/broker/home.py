@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import msgspec
 
+from newsstand.broker.change_sender import REPLICATION_S, Applied, ChangeSender, NoCoordinator, Superseded
 from newsstand.broker.overlay_told import Overlay, OverlayTold, Placement
-from newsstand.broker.records import Record
+from newsstand.broker.records import Change, Record
 from newsstand.broker.store import Store
-from newsstand.errors import NewsstandError
+from newsstand.errors import NewsstandError, NotFound
+from newsstand.model import INSTANCE_HEADER
 
 logger = logging.getLogger(__name__)
 TOGETHER_S = 0.01
-REPLICATION_S = 2.0
-"""How long an answer to a subscriber waits for the coordinator to have the change."""
 AT_ONCE = 5000
-"""Subscribers in one lookup, changes in one call."""
-
-
-class NoCoordinator(NewsstandError):
-    """The coordinator does not answer."""
+"""Subscribers in one lookup."""
+DUPLICATE_LEASES = 2
+"""Leases for which a broker waits for a process of the same name to be gone, before it gives up."""
 
 
 class SecretRefused(NoCoordinator):
@@ -33,6 +34,10 @@ class SecretRefused(NoCoordinator):
 
 class AnotherStore(NoCoordinator):
     """The coordinator is not the one that knows who is at home here: to obey it would be to forget everybody."""
+
+
+class Unregistered(NoCoordinator):
+    """The coordinator does not count on this broker: it has to register first."""
 
 
 class Taken(NewsstandError):
@@ -60,6 +65,8 @@ class Place:
 class _Registered(msgspec.Struct):
     heartbeat_s: float
     homes: list[str]
+    held: list[str] = []
+    lease_s: float = 0.0
     state: str = "up"
     store: str = ""
     overlay: OverlayTold | None = None
@@ -81,8 +88,18 @@ class _Left(msgspec.Struct):
     moved: int = 0
 
 
-class _Applied(msgspec.Struct):
-    moved: list[str] = []
+class _Stale(msgspec.Struct):
+    stale: list[str]
+
+
+class _Added(msgspec.Struct):
+    epoch: int = 0
+
+
+class _Problem(msgspec.Struct):
+    error: str = ""
+    reason: str = ""
+    lease_s: float = 0.0
 
 
 class Home:
@@ -98,103 +115,145 @@ class Home:
         *,
         adopt: Callable[[Sequence[Record]], Awaitable[None]],
         forget: Callable[[Sequence[str]], Awaitable[None]],
-        only: Callable[[Sequence[str]], Awaitable[list[str]]],
+        only: Callable[[Sequence[str], Sequence[str]], Awaitable[list[str]]],
+        fence: Callable[[Sequence[str]], None],
+        instance: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`only`: nobody but these is at home here; it tells who is to be brought."""
+        """Tell the broker what the coordinator says.
+
+        `adopt`: these records are the coordinator's; `forget`: these subscribers are followed by other brokers;
+        `fence`: these have another home; `only`: nobody but those at home here, and those held for others, has
+        a record here, and it returns whose records have to be brought.
+        """
         self._http = http
         self._broker = broker
         self._place = place
         self._store = store
         self._load = load
         self._adopt = adopt
-        self._forget = forget
         self._only = only
-        self._asked: dict[str, asyncio.Future[Record | None]] = {}
+        self._forget = forget
+        self._clock = clock
+        self.changes = ChangeSender(store, self._send, fence=fence, forget=forget)
+        self._instance = instance
+        self._asked: dict[str, asyncio.Future[bool]] = {}
         self._proofs: dict[str, set[str | None]] = {}
         """The sessions by whose tokens subscribers are asked for; None for one that is taken anyway."""
+        self._checked: dict[str, tuple[int, asyncio.Future[bool | None]]] = {}
+        self._checking: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
         self._brought: list[str] = []
         self._taking: set[asyncio.Task[None]] = set()
         self._taken: list[str] = []
         """Who came here without being sent, since the last heartbeat."""
-        self._exchange = asyncio.Lock()
-        """What is unsent does not change while a record is compared with the coordinator's."""
+        self._adopted: list[str] = []
+        self._forgot: list[str] = []
+        """What the next heartbeat confirms."""
         self._leaving = False
         self._registered = False
         """By the coordinator that this broker belongs to, since it started."""
-        self._changed = asyncio.Event()
-        self._changed.set()
-        self._behind = True
-        """Whether changes wait for the coordinator: then no answer waits for it, until it has caught up."""
-        self._waiting: list[asyncio.Future[bool]] = []
-        self._replicating: asyncio.Task[None] | None = None
+        self._registration: _Registered | None = None
+        self._duplicate_since: float | None = None
+        self._lease_until = -1.0
+        self._lease_s = 0.0
+        self._lapses = 0
+        self._has_lapsed = True
+        self.joined = asyncio.Event()
+        """The coordinator has accepted this broker, or does not answer: the broker may serve."""
         self.is_up = False
         self.overlay: Overlay | None = None
 
-    async def replicate(self) -> bool:
-        """Send the changes that are in the store; whether the coordinator has them.
+    # Leases.
 
-        Callers share calls: all that wait while one is under way go with the next. While the coordinator is away
-        the answer is immediate, and `run_changes` sends the changes later.
+    async def settled(self) -> None:
+        """Wait until the coordinator has accepted this broker or is known to be away, but not for long."""
+        if not self.joined.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPLICATION_S):
+                    await self.joined.wait()
+
+    @property
+    def lease(self) -> int:
+        """Count the times that the coordinator may have given this broker up: after each, records may be old."""
+        if self._clock() > self._lease_until and not self._has_lapsed:
+            self._has_lapsed = True
+            self._lapses += 1
+        return self._lapses
+
+    def _renew(self, sent: float) -> None:
+        """Begin a lease at the time when the heartbeat was sent: the coordinator's ends later."""
+        if sent > self._lease_until and not self._has_lapsed:
+            self._lapses += 1
+        self._has_lapsed = False
+        self._lease_until = sent + self._lease_s
+
+    async def is_stale(self, name: str, epoch: int) -> bool | None:
+        """Ask whether a subscriber was at home elsewhere since the epoch of its record; None if nobody answers.
+
+        Callers share calls: all that wait while one is under way go with the next.
         """
-        if self._behind:
-            self._changed.set()
-            return False
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
-        if self._replicating is None:
-            self._replicating = asyncio.create_task(self._replicate())
-        return await done
+        if not self.is_up:
+            return None
+        asked = self._checked.get(name)
+        if asked is None or asked[0] != epoch:
+            asked = self._checked[name] = epoch, asyncio.get_running_loop().create_future()
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check())
+        return await asyncio.shield(asked[1])
 
-    async def _replicate(self) -> None:
+    async def _check(self) -> None:
         try:
-            while self._waiting:
-                together, self._waiting = self._waiting, []
+            while self._checked:
+                asked, self._checked = self._checked, {}
+                stale: set[str] | None = None
                 try:
-                    async with asyncio.timeout(REPLICATION_S):
-                        await self.flush()
-                    succeeded = True
-                except (NewsstandError, TimeoutError) as error:
-                    logger.warning("changes wait for the coordinator: %s", error or "it takes too long")
-                    succeeded = False
+                    epochs = {name: epoch for name, (epoch, _) in asked.items()}
+                    response = await self._ask(
+                        "POST", f"/brokers/{self._broker}/stale", {"epochs": epochs}, timeout=REPLICATION_S
+                    )
+                    stale = set(_decoded(response, _Stale).stale)
+                except Unregistered:
+                    stale = set(asked)
+                except NewsstandError as error:
+                    logger.warning("records are not checked: %s", error)
+                    self.is_up = False
                 except Exception:
-                    logger.exception("changes wait for the coordinator")
-                    succeeded = False
-                if not succeeded:
-                    self._behind = True
-                    self._changed.set()
-                for done in together:
-                    if not done.done():
-                        done.set_result(succeeded)
+                    logger.exception("records are not checked")
+                for name, (_, waiting) in asked.items():
+                    if not waiting.done():
+                        waiting.set_result(None if stale is None else name in stale)
         finally:
-            self._replicating = None
+            self._checking = None
 
-    async def register_subscriber(self, name: str, hash: str) -> None:
-        """Take a name for a new subscriber; Taken if somebody has it."""
+    # Subscribers.
+
+    async def register_subscriber(self, name: str, hash: str) -> int:
+        """Take a name for a new subscriber, and return its epoch; Taken if somebody has it."""
         body = {"name": name, "hash": hash, "broker": self._broker}
-        response = await self._ask("POST", "/subscribers", body)
-        if response.status_code == 409:
+        response = await self._request("POST", "/subscribers", body)
+        if response.status_code == 409 and not _problem(response).reason:
             raise Taken(f"the name '{name}' is taken")
-        if not response.is_success:
-            raise NoCoordinator(f"the coordinator answers {response.status_code}")
+        return _decoded(_accepted(response), _Added).epoch
 
     async def set_password(self, name: str, hash: str) -> None:
-        """Replace the hash of a subscriber's password."""
-        await self._require("PUT", f"/subscribers/{name}", {"hash": hash})
+        """Replace the hash of a subscriber's password; raise NotFound."""
+        await self._change_account("PUT", name, {"hash": hash})
 
     async def delete_subscriber(self, name: str) -> None:
-        """Delete a subscriber with its sessions and subscriptions."""
-        await self._require("DELETE", f"/subscribers/{name}")
+        """Delete a subscriber with its sessions and subscriptions; raise NotFound."""
+        await self._change_account("DELETE", name)
 
-    async def _require(self, method: str, path: str, body: object = None) -> None:
-        response = await self._ask(method, path, body)
-        if not response.is_success and response.status_code != 404:
-            raise NoCoordinator(f"the coordinator answers {response.status_code}")
+    async def _change_account(self, method: str, name: str, body: object = None) -> None:
+        response = await self._request(method, f"/subscribers/{name}", body)
+        if response.status_code == 404:
+            raise NotFound(f"there is no subscriber '{name}'")
+        _accepted(response)
 
-    async def take(self, name: str, session: str | None = None) -> Record | None:
-        """Let a subscriber be at home here, and what is known of it; None if there is no such subscriber.
+    async def take(self, name: str, session: str | None = None) -> bool:
+        """Let a subscriber be at home here, and have its record adopted; return whether there is one.
 
-        None, too, if a session is given that has ended: then the subscriber stays where it is.
+        There is none, too, if a session is given that has ended: then the subscriber stays where it is.
         """
         self._proofs.setdefault(name, set()).add(session)
         asked = self._asked.get(name)
@@ -209,186 +268,6 @@ class Home:
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
-    async def lookup(self, names: Sequence[str], *, take: bool = True) -> dict[str, Record]:
-        """What is known of subscribers that exist; with `take` they are at home here from now on."""
-        return (await self._lookup(names, take)).subscribers
-
-    async def _lookup(
-        self, names: Sequence[str], take: bool, sessions: Mapping[str, Sequence[str]] | None = None
-    ) -> _Found:
-        found = _Found({})
-        for first in range(0, len(names), AT_ONCE):
-            some_names = names[first : first + AT_ONCE]
-            body = {"broker": self._broker, "names": some_names, "take": take}
-            if sessions:
-                body["sessions"] = {name: sessions[name] for name in some_names if name in sessions}
-            response = await self._ask("POST", "/subscribers/lookup", body, timeout=30)
-            if not response.is_success:
-                raise NoCoordinator(f"the coordinator answers {response.status_code}")
-            some = msgspec.json.decode(response.content, type=_Found)
-            found.subscribers |= some.subscribers
-            found.elsewhere += some.elsewhere
-        return found
-
-    def came(self, name: str) -> None:
-        """A subscriber who was taken is at home here now; the coordinator hears of it with the next heartbeat."""
-        self._taken.append(name)
-
-    async def run(self) -> None:
-        """Register, and say again and again that the broker lives, until cancelled.
-
-        Raises SecretRefused if it was never accepted.
-        """
-        adopted: list[str] = []
-        forgot: list[str] = []
-        accepted, complaint = False, ""
-        registered: _Registered | None = None
-        while not self._leaving:
-            try:
-                if registered is None:
-                    registered = await self._register()
-                adopted, self._taken = [*adopted, *self._taken], []
-                stored = [] if self.overlay is None else self.overlay.whole
-                report = {"adopted": adopted, "forgot": forgot, "stored": stored}
-                body = {**msgspec.to_builtins(self._load()), **report}
-                response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
-                if response.status_code == 404:
-                    registered = None
-                    continue
-                if not response.is_success:
-                    raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-                self.is_up = accepted = True
-                complaint = ""
-                beat = msgspec.json.decode(response.content, type=_Beat)
-                if beat.moved:
-                    await self._forget(beat.moved)
-                adopted = self._adopted(beat.adopt)
-                forgot = beat.moved
-                self._tell(beat.overlay)
-            except NewsstandError as error:
-                if isinstance(error, SecretRefused) and not accepted:
-                    raise
-                if str(error) != complaint:
-                    complaint = str(error)
-                    logger.warning("%s; the broker goes on without it", error)
-                self.is_up = False
-            except Exception:  # whatever it was, the broker must go on saying that it lives
-                logger.exception("a heartbeat failed")
-                self.is_up = False
-            await asyncio.sleep(registered.heartbeat_s if registered is not None else 1.0)
-
-    async def wanted_elsewhere(self, topics: Collection[str]) -> set[str]:
-        """Those of some topics that other brokers have to keep."""
-        response = await self._ask("GET", "/overlay")
-        if not response.is_success:
-            raise NoCoordinator(f"the coordinator answers {response.status_code}")
-        storages = msgspec.json.decode(response.content, type=Placement).storages
-        return {
-            topic
-            for topic in topics
-            if topic in storages and any(name != self._broker for name in storages[topic].wanted)
-        }
-
-    def _tell(self, overlay: OverlayTold | None) -> None:
-        if overlay is not None and self.overlay is not None:
-            self.overlay.told(overlay)
-
-    def _adopted(self, names: list[str]) -> list[str]:
-        """Have subscribers brought here, beside the heartbeats; who has come since they were asked for."""
-        done = self._bringing is not None and self._bringing.done()
-        come = self._brought if done else []
-        if done:
-            self._bringing = None
-        known = set(come)
-        waiting = [name for name in names if name not in known]
-        if waiting and self._bringing is None:
-            self._bringing = asyncio.create_task(self._bring(waiting))
-        return come
-
-    async def _bring(self, names: list[str]) -> None:
-        self._brought = []
-        try:
-            async with self._exchange:
-                await self._adopt(list((await self.lookup(names)).values()))
-            self._brought = names
-        except NewsstandError as error:
-            logger.warning("subscribers could not be brought here: %s", error)
-        except Exception:
-            logger.exception("subscribers could not be brought here")
-
-    async def run_changes(self) -> None:
-        """Send on what changes, until cancelled."""
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(0.1)
-            self._changed.clear()
-            try:
-                await self.flush()
-                self._behind = False
-            except NewsstandError:
-                self._changed.set()
-                await asyncio.sleep(1.0)
-            except Exception:
-                logger.exception("changes could not be sent to the coordinator")
-                self._changed.set()
-                await asyncio.sleep(5.0)
-
-    async def flush(self) -> None:
-        """Send all changes that the coordinator does not have."""
-        if not self._registered:
-            raise NoCoordinator("the broker is not registered yet")
-        while True:
-            async with self._exchange:
-                upto, changes = await asyncio.to_thread(self._store.unsent, AT_ONCE)
-                if not changes:
-                    return
-                response = await self._ask("POST", f"/brokers/{self._broker}/changes", changes, timeout=30)
-                if not response.is_success:
-                    raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-                await asyncio.to_thread(self._store.sent, upto)
-            moved = msgspec.json.decode(response.content, type=_Applied).moved
-            if moved:
-                await self._forget(moved)
-
-    async def leave(self) -> int:
-        """The broker goes for good or for a while: its subscribers move to others. How many have moved."""
-        self._leaving = True  # a heartbeat now would register it again
-        await self.flush()
-        response = await self._ask("DELETE", f"/brokers/{self._broker}")
-        return msgspec.json.decode(response.content, type=_Left).moved if response.is_success else 0
-
-    async def _register(self) -> _Registered:
-        self._registered = False
-        place = {name: value for name, value in vars(self._place).items() if value is not None}
-        known = await asyncio.to_thread(self._store.recall, "coordinator")
-        if known:
-            place["store"] = known
-        response = await self._ask("PUT", f"/brokers/{self._broker}", place)
-        if response.status_code == 409:
-            raise AnotherStore(
-                "the coordinator has another store than the one that knows this broker's subscribers: "
-                "give it back its store, or start this broker with a new data folder"
-            )
-        if response.status_code in (401, 403):
-            raise SecretRefused("the coordinator does not accept the broker: it has another secret")
-        if not response.is_success:
-            raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
-        registered = msgspec.json.decode(response.content, type=_Registered)
-        await asyncio.to_thread(self._know, registered.store)
-        self._registered = True
-        # The coordinator learns what was answered here before it says what it knows: otherwise a change that it
-        # has not heard of looks like one that another broker has undone.
-        await self.flush()
-        self._adopted(await self._only(registered.homes))
-        self._tell(registered.overlay)
-        logger.info("registered at the coordinator")
-        return registered
-
-    def _know(self, store: str) -> None:
-        """Remember the coordinator by its store, to go to no other one."""
-        if store and not self._store.recall("coordinator"):
-            self._store.remember("coordinator", store)
-
     async def _take(self) -> None:
         asked, self._asked = self._asked, {}
         proofs, self._proofs = self._proofs, {}
@@ -396,7 +275,11 @@ class Home:
             name: [one for one in some if one is not None] for name, some in proofs.items() if None not in some
         }
         try:
-            found = await self._lookup(list(asked), take=True, sessions=sessions)
+            async with self.changes.exchange:
+                await self.changes.flush_locked()
+                found = await self._lookup(list(asked), take=True, sessions=sessions)
+                await self._adopt(list(found.subscribers.values()))
+            self._taken += found.subscribers
         except Exception as error:  # whoever waits has to be told
             fault = error if isinstance(error, NewsstandError) else NoCoordinator("it was not understood")
             for waiting in asked.values():
@@ -410,12 +293,216 @@ class Home:
                 )
                 waiting.exception()
             else:
-                waiting.set_result(found.subscribers.get(name))
+                waiting.set_result(name in found.subscribers)
 
-    async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> httpx.Response:
+    async def lookup(self, names: Sequence[str]) -> dict[str, Record]:
+        """Return what is known of subscribers that exist, wherever they are at home."""
+        return (await self._lookup(names, take=False)).subscribers
+
+    async def _lookup(
+        self, names: Sequence[str], take: bool, sessions: Mapping[str, Sequence[str]] | None = None
+    ) -> _Found:
+        found = _Found({})
+        for first in range(0, len(names), AT_ONCE):
+            some_names = names[first : first + AT_ONCE]
+            body = {"broker": self._broker, "names": some_names, "take": take}
+            if sessions:
+                body["sessions"] = {name: sessions[name] for name in some_names if name in sessions}
+            some = _decoded(await self._ask("POST", "/subscribers/lookup", body, timeout=30), _Found)
+            found.subscribers |= some.subscribers
+            found.elsewhere += some.elsewhere
+        return found
+
+    # Heartbeats.
+
+    async def run(self) -> None:
+        """Register, and say again and again that the broker lives, until cancelled.
+
+        Raises SecretRefused if it was never accepted, and Superseded if another process is this broker.
+        """
+        accepted, complaint = False, ""
+        while not self._leaving:
+            try:
+                await self.beat()
+                accepted, complaint = True, ""
+            except Superseded:
+                raise
+            except NewsstandError as error:
+                if isinstance(error, SecretRefused) and not accepted:
+                    raise
+                if str(error) != complaint:
+                    complaint = str(error)
+                    logger.warning("%s; the broker goes on without it", error)
+            except Exception:  # whatever it was, the broker must go on saying that it lives
+                logger.exception("a heartbeat failed")
+            await asyncio.sleep(1.0 if self._registration is None else self._registration.heartbeat_s)
+
+    async def beat(self) -> None:
+        """Say that the broker lives, after registering if it has to, and do what the coordinator answers."""
+        self.is_up = False
+        try:
+            try:
+                sent, beat = await self._beat()
+            except Unregistered:
+                self._registration = None
+                sent, beat = await self._beat()
+        finally:
+            if self._duplicate_since is None:
+                self.joined.set()
+            self.changes.tried()
+        self._renew(sent)
+        self.is_up = True
+        if beat.moved:
+            await self._forget(beat.moved)
+        self._adopted, self._forgot = self._bring_in(beat.adopt), beat.moved
+        self._tell(beat.overlay)
+
+    async def _beat(self) -> tuple[float, _Beat]:
+        if self._registration is None:
+            self._registration = await self._register()
+        self._adopted, self._taken = [*self._adopted, *self._taken], []
+        stored = [] if self.overlay is None else self.overlay.whole
+        report = {"adopted": self._adopted, "forgot": self._forgot, "stored": stored}
+        body = {**msgspec.to_builtins(self._load()), **report}
+        sent = self._clock()
+        response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
+        return sent, _decoded(response, _Beat)
+
+    async def _register(self) -> _Registered:
+        self._registered = False
+        place = {name: value for name, value in vars(self._place).items() if value is not None}
+        known = await asyncio.to_thread(self._store.recall, "coordinator")
+        if known:
+            place["store"] = known
+        place["instance"] = self._instance
+        response = await self._request("PUT", f"/brokers/{self._broker}", place)
+        if response.status_code == 409 and _problem(response).reason == "duplicate":
+            self._wait_for_the_other(_problem(response))
+        self._duplicate_since = None
+        if response.status_code == 409:
+            raise AnotherStore(
+                "the coordinator has another store than the one that knows this broker's subscribers: "
+                "give it back its store, or start this broker with a new data folder"
+            )
+        if response.status_code in (401, 403):
+            raise SecretRefused("the coordinator does not accept the broker: it has another secret")
+        registered = _decoded(_accepted(response), _Registered)
+        await asyncio.to_thread(self._know, registered.store)
+        self._registered = True
+        self._lease_s = registered.lease_s
+        # The coordinator learns what was answered here before it says what it knows: otherwise a change that it
+        # has not heard of looks like one that another broker has undone.
+        await self.changes.flush()
+        self._bring_in(await self._only(registered.homes, registered.held))
+        self._tell(registered.overlay)
+        logger.info("registered at the coordinator")
+        return registered
+
+    def _wait_for_the_other(self, problem: _Problem) -> None:
+        """Raise: this broker is not accepted while another process has its name and a lease.
+
+        That may be this broker before it lost its data folder, so it gets the time to be counted as dead.
+        """
+        now = self._clock()
+        if self._duplicate_since is None:
+            self._duplicate_since = now
+        was_registered = self._lease_s > 0
+        if was_registered or now - self._duplicate_since > DUPLICATE_LEASES * problem.lease_s:
+            raise Superseded(problem.error)
+        raise NoCoordinator(problem.error)
+
+    def _know(self, store: str) -> None:
+        """Remember the coordinator by its store, to go to no other one."""
+        if store and not self._store.recall("coordinator"):
+            self._store.remember("coordinator", store)
+
+    def _tell(self, overlay: OverlayTold | None) -> None:
+        if overlay is not None and self.overlay is not None:
+            self.overlay.told(overlay)
+
+    def _bring_in(self, names: list[str]) -> list[str]:
+        """Have subscribers brought here, beside the heartbeats; return who has come since they were asked for."""
+        done = self._bringing is not None and self._bringing.done()
+        come = self._brought if done else []
+        if done:
+            self._bringing = None
+        known = set(come)
+        waiting = [name for name in names if name not in known]
+        if waiting and self._bringing is None:
+            self._bringing = asyncio.create_task(self._bring(waiting))
+        return come
+
+    async def _bring(self, names: list[str]) -> None:
+        self._brought = []
+        try:
+            async with self.changes.exchange:
+                await self.changes.flush_locked()
+                await self._adopt(list((await self._lookup(names, take=True)).subscribers.values()))
+            self._brought = names
+        except NewsstandError as error:
+            logger.warning("subscribers could not be brought here: %s", error)
+        except Exception:
+            logger.exception("subscribers could not be brought here")
+
+    async def wanted_elsewhere(self, topics: Collection[str]) -> set[str]:
+        """Those of some topics that other brokers have to keep."""
+        storages = _decoded(await self._ask("GET", "/overlay"), Placement).storages
+        return {
+            topic
+            for topic in topics
+            if topic in storages and any(name != self._broker for name in storages[topic].wanted)
+        }
+
+    async def leave(self) -> int:
+        """The broker goes for good or for a while: its subscribers move to others. How many have moved."""
+        self._leaving = True  # a heartbeat now would register it again
+        await self.changes.flush()
+        return _decoded(await self._ask("DELETE", f"/brokers/{self._broker}"), _Left).moved
+
+    # Calls.
+
+    async def _send(self, changes: Sequence[Change]) -> Applied:
+        if not self._registered:
+            raise NoCoordinator("the broker is not registered yet")
+        response = await self._ask("POST", f"/brokers/{self._broker}/changes", changes, timeout=30)
+        return _decoded(response, Applied)
+
+    async def _ask(self, method: str, path: str, body: object = None, timeout: float = 10) -> bytes:
+        return _accepted(await self._request(method, path, body, timeout))
+
+    async def _request(self, method: str, path: str, body: object = None, timeout: float = 10) -> httpx.Response:
         content = None if body is None else msgspec.json.encode(body)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", INSTANCE_HEADER: self._instance}
         try:
             return await self._http.request(method, path, content=content, headers=headers, timeout=timeout)
         except httpx.HTTPError as error:
             raise NoCoordinator(f"the coordinator does not answer ({type(error).__name__})") from error
+
+
+def _problem(response: httpx.Response) -> _Problem:
+    try:
+        return msgspec.json.decode(response.content, type=_Problem)
+    except msgspec.DecodeError:
+        return _Problem()
+
+
+def _accepted(response: httpx.Response) -> bytes:
+    """Return the body of an answer; raise what an error stands for."""
+    if response.is_success:
+        return response.content
+    problem = _problem(response)
+    if response.status_code == 409 and problem.reason == "duplicate":
+        raise Superseded(problem.error)
+    if response.status_code == 404:
+        raise Unregistered(problem.error or "the coordinator does not know this broker")
+    raise NoCoordinator(f"the coordinator answers {response.status_code}: {response.text[:200]}")
+
+
+T = TypeVar("T")
+
+
+def _decoded(answer: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer, type=shape)
+    except msgspec.DecodeError as error:
+        raise NoCoordinator(f"the coordinator answers what cannot be read: {error}") from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -25,19 +26,23 @@ from newsstand.broker.home import Home, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.records import (
     HERE_ONLY,
+    Ack,
     Adopt,
     Allowed,
     Change,
     EndSession,
     Forget,
+    Held,
     Merge,
-    PasswordChange,
     Record,
     SessionChange,
+    Subscribe,
+    Unsubscribe,
     apply,
     missing,
 )
 from newsstand.errors import NewsstandError, NotFound
+from newsstand.model import Scalar
 
 Durability = Literal["broker", "replicated"]
 durability: ContextVar[Durability] = ContextVar("durability", default="broker")
@@ -90,6 +95,10 @@ class Comings(Protocol):
         """A subscriber that is here has done this elsewhere."""
         ...
 
+    def fenced(self, record: Record) -> None:
+        """A subscriber has another home, which may not follow its streams yet."""
+        ...
+
     def went(self, record: Record) -> None:
         """A subscriber is not at home here any more."""
         ...
@@ -123,6 +132,12 @@ class Members:
         self._registering: set[str] = set()
         self._refreshing: set[str] = set()
         self._ending: set[str] = set()
+        self._fenced: set[str] = set()
+        """Who has a record here and another home: this broker answers nothing for them."""
+        self._verified: dict[str, int] = {}
+        """The lease of this broker in which the coordinator has confirmed a record last."""
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Subscriptions that are being made: two requests for one must not make it twice."""
         self.leaving = False
         """Whether the broker is going down: nothing is changed any more."""
         self.home: Home | None = None
@@ -136,17 +151,16 @@ class Members:
         self._registering.add(name)
         try:
             hash = await self._passwords.hash(password)
-            if self.home is not None:
-                await self.home.register_subscriber(name, hash)
-            await self.adopt([Record(name, hash)])
+            epoch = 0 if self.home is None else await self.home.register_subscriber(name, hash)
+            await self.adopt([Record(name, hash, epoch=epoch, born=epoch)])
         finally:
             self._registering.remove(name)
 
     async def login(self, name: str, password: str, allow: list[Allowed] | None) -> Pair:
         """Begin a session, limited to `allow` if that is given."""
         known = self.records.get(name)
-        if known is None and self.home is not None:
-            known = (await self.home.lookup([name], take=False)).get(name)
+        if self.home is not None and (known is None or not await self._is_current(known, fresh=True)):
+            known = (await self.home.lookup([name])).get(name)
         if not await self._passwords.verify(None if known is None else known.hash, password):
             raise BadLogin("the name or the password is wrong")
         record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
@@ -154,7 +168,7 @@ class Members:
             raise Elsewhere(name)
         now = self._now_ms()
         sid = self._random(12)
-        session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow)
+        session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow, record.epoch)
         await self.change(*self._making_room(record, now), session)
         return self._pair(name, sid)
 
@@ -172,15 +186,19 @@ class Members:
         expires = self._now_ms() + SESSION_S * 1000
         self._refreshing.add(sid)
         try:
-            await self.change(SessionChange(name, sid, generation + 1, expires, session.allow))
+            epoch = 0 if record is None else record.epoch
+            await self.change(SessionChange(name, sid, generation + 1, expires, session.allow, epoch))
         finally:
             self._refreshing.remove(sid)
         return self._pair(name, sid)
 
-    async def admit(self, token: str) -> Member:
-        """Whose access token this is; BadToken if it is nobody's, has expired or its session has ended."""
+    async def admit(self, token: str, *, fresh: bool = False) -> Member:
+        """Whose access token this is; BadToken if it is nobody's, has expired or its session has ended.
+
+        `fresh`: ask the coordinator whether the subscriber was elsewhere in between, if it answers.
+        """
         claims = self._tokens.read(token, self._now_ms() / 1000)
-        record = self.records.get(claims.subscriber) or await self.at_home(claims.subscriber, claims.session)
+        record = await self.at_home(claims.subscriber, claims.session, fresh=fresh)
         if record is None or claims.session not in record.sessions:
             raise BadToken("the session has ended: log in")
         return Member(record, claims)
@@ -198,7 +216,7 @@ class Members:
         hash = await self._passwords.hash(password)
         if self.home is not None:
             await self.home.set_password(name, hash)
-        await self.change(PasswordChange(name, hash))
+        await self.change(Merge(name, hash, record.epoch))
         await self.end(name, [sid for sid in record.sessions if sid != keep])
 
     async def delete(self, name: str) -> None:
@@ -218,41 +236,111 @@ class Members:
     async def end(self, name: str, sids: Sequence[str]) -> None:
         """End sessions: their tokens are not accepted any more."""
         self._ending.update(sids)
+        record = self.records.get(name)
         try:
-            await self.change(*(EndSession(name, sid) for sid in sids))
+            await self.change(*(EndSession(name, sid, record.epoch if record else 0) for sid in sids))
         finally:
             self._ending.difference_update(sids)
         if self.comings is not None:
             for sid in sids:
                 self.comings.ended(name, sid)
 
-    async def at_home(self, name: str, session: str | None = None) -> Record | None:
+    async def at_home(self, name: str, session: str | None = None, *, fresh: bool = False) -> Record | None:
         """A subscriber, brought here if it is at home elsewhere; None if there is none of that name.
 
         With a session it is brought only if that has not ended.
         """
+        if self.home is not None:
+            await self.home.settled()
         record = self.records.get(name)
-        if record is None and self.home is not None and (found := await self.home.take(name, session)) is not None:
-            await self.adopt([found])
-            self.home.came(name)
-            record = self.records.get(name)
-        return record
+        if self.home is None or (record is not None and await self._is_current(record, fresh)):
+            return record
+        return self.records.get(name) if await self.home.take(name, session) else None
+
+    async def _is_current(self, record: Record, fresh: bool) -> bool:
+        """Whether the coordinator, if it answers, says that the subscriber has been at home here all the time.
+
+        It is asked once in each lease of this broker: while a broker has a lease, it hears of moves in time.
+        """
+        name = record.name
+        if self.home is None:
+            return True
+        lease = self.home.lease
+        if name not in self._fenced and (fresh or self._verified.get(name) != lease):
+            is_stale = await self.home.is_stale(name, record.epoch)
+            if is_stale:
+                self.fence([name])
+            elif is_stale is False:
+                self._verified[name] = lease
+        return name not in self._fenced and self.records.get(name) is record
 
     async def change(self, *changes: Change) -> None:
         """Make changes durable, here and, while it answers, at the coordinator; then apply them.
 
-        `durability` tells the caller, in the same task, whether they survive the loss of this broker.
+        `durability` tells the caller, in the same task, whether they survive the loss of this broker. Raise
+        Elsewhere if the subscriber has another home: the coordinator has the changes, and may have newer ones.
         """
         if self.leaving:
             raise GoingDown("the broker is going down; ask the coordinator for another")
         await self._journal.write(*changes)
         if self.home is not None and not all(isinstance(change, HERE_ONLY) for change in changes):
-            durability.set("replicated" if await self.home.replicate() else "broker")
+            durability.set("replicated" if await self.home.changes.replicate() else "broker")
         for change in changes:
             apply(self.records, change)
+            name = change.record.name if isinstance(change, Adopt) else change.name
+            if name in self._fenced or name not in self.records:
+                raise Elsewhere(name)
+
+    async def subscribe(
+        self, name: str, key: str, channel: str, values: list[Scalar], position: int
+    ) -> tuple[Record, Held]:
+        """Make a subscription that starts after a position, unless it is there by now; raise Elsewhere."""
+        async with self._making.setdefault(key, asyncio.Lock()):
+            record = self._here(name)
+            if key not in record.subscriptions:
+                version = record.next_version()
+                await self.change(Subscribe(name, key, channel, values, position, version))
+        record = self._here(name)  # it may have gone and come meanwhile
+        if (held := record.subscriptions.get(key)) is None:
+            raise Elsewhere(name)
+        return record, held
+
+    async def unsubscribe(self, name: str, key: str) -> None:
+        """Drop a subscription; raise Elsewhere."""
+        await self.change(Unsubscribe(name, key, self._here(name).next_version()))
+
+    async def acknowledge(self, name: str, positions: Mapping[str, int]) -> None:
+        """Note that results up to some positions are acknowledged, by subscription; raise Elsewhere."""
+        held = self._here(name).subscriptions
+        if not positions.keys() <= held.keys():
+            raise Elsewhere(name)
+        await self.change(*(Ack(name, key, position, held[key].version) for key, position in positions.items()))
+
+    def _here(self, name: str) -> Record:
+        record = self.records.get(name)
+        if record is None or name in self._fenced:
+            raise Elsewhere(name)
+        return record
+
+    def fence(self, names: Sequence[str]) -> None:
+        """Answer nothing for subscribers that have another home; their streams are followed until `forget`."""
+        for name in names:
+            record = self.records.get(name)
+            if record is not None and name not in self._fenced:
+                self._fenced.add(name)
+                self._verified.pop(name, None)
+                if self.comings is not None:
+                    self.comings.fenced(record)
 
     async def adopt(self, records: Sequence[Record]) -> None:
-        """Subscribers are at home here from now on."""
+        """Subscribers are at home here from now on: these are the coordinator's records of them."""
+        # An account that was deleted and registered again is another one of the same name.
+        replaced = [
+            record.name
+            for record in records
+            if (here := self.records.get(record.name)) is not None and here.epoch < record.born
+        ]
+        await self.forget(replaced)
         new = [record for record in records if record.name not in self.records]
         if new:
             await self._journal.write(*(Adopt(record) for record in new))
@@ -261,6 +349,7 @@ class Members:
             unsent = await asyncio.to_thread(self._unsent)
             for here, record in known:
                 await self._catch_up(here, record, unsent)
+                self._fenced.discard(record.name)
         for record in new:
             if self.records.setdefault(record.name, record) is record and self.comings is not None:
                 self.comings.came(record)
@@ -269,13 +358,13 @@ class Members:
         """A subscriber that is here was elsewhere meanwhile: take over what it did there."""
         missed = list(missing(known, found, unsent))
         known.clock = max(known.clock, found.clock)
-        if missed:
-            merge = Merge(known.name, missed)
+        if missed or (known.hash, known.epoch) != (found.hash, found.epoch):
+            merge = Merge(known.name, found.hash, found.epoch, missed)
             await self._journal.write(merge)
             if self.records.get(known.name) is not known:  # it has left meanwhile
                 return
             apply(self.records, merge)
-            if self.comings is not None:
+            if missed and self.comings is not None:
                 self.comings.caught_up(known, missed)
 
     async def forget(self, names: Sequence[str]) -> None:
@@ -284,13 +373,19 @@ class Members:
         if here:
             await self._journal.write(*(Forget(name) for name in here))
         for name in here:
+            self._fenced.discard(name)
+            self._verified.pop(name, None)
             record = self.records.pop(name, None)
             if record is not None and self.comings is not None:
                 self.comings.went(record)
 
-    async def only(self, names: Sequence[str]) -> list[str]:
-        """Nobody but these is at home here; who of them has to be brought, or to catch up."""
-        here = set(names)
+    async def only(self, names: Sequence[str], held: Sequence[str] = ()) -> list[str]:
+        """Nobody but these is at home here; return who has to be brought, or to catch up.
+
+        Those in `held` have another home, and no other broker follows their streams yet.
+        """
+        self.fence(held)
+        here = {*names, *held}
         await self.forget([name for name in self.records if name not in here])
         return list(names)
 
@@ -299,7 +394,7 @@ class Members:
         left = [sid for sid in record.sessions if sid not in over]
         if len(left) >= MOST_SESSIONS:
             over.append(min(left, key=lambda sid: record.sessions[sid].expires))
-        return [EndSession(record.name, sid) for sid in over]
+        return [EndSession(record.name, sid, record.epoch) for sid in over]
 
     def _pair(self, name: str, sid: str) -> Pair:
         record = self.records.get(name)

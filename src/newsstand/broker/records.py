@@ -47,12 +47,20 @@ class Record(msgspec.Struct):
     sessions: dict[str, Session] = {}
     subscriptions: dict[str, Held] = {}
     clock: int = 0
-    """The highest version that any change of this subscriber has had."""
+    """The highest version that any change of its subscriptions has had."""
+    epoch: int = 0
+    """Since when its home is its home: the coordinator counts moves. 0 without a coordinator."""
+    born: int = 0
+    """The epoch in which it was registered: an account of an earlier one is another account."""
 
-    def next_version(self, now_ms: int) -> int:
-        """Return a version above all that are known: a hybrid logical clock in milliseconds."""
-        self.clock = max(self.clock + 1, now_ms, *(held.version + 1 for held in self.subscriptions.values()))
+    def next_version(self) -> int:
+        """Return a version above all that are known, and above all of earlier epochs."""
+        self.clock = max(self.clock + 1, self.epoch * EPOCH)
         return self.clock
+
+
+EPOCH = 2**20
+"""Versions of one epoch: those of a later epoch are all higher, whatever the clocks of brokers say."""
 
 
 class Adopt(msgspec.Struct, tag_field="op", tag="adopt", frozen=True):
@@ -67,13 +75,6 @@ class Forget(msgspec.Struct, tag_field="op", tag="forget", frozen=True):
     name: str
 
 
-class PasswordChange(msgspec.Struct, tag_field="op", tag="password", frozen=True):
-    """The password was changed. The coordinator knows of it before the broker does."""
-
-    name: str
-    hash: str
-
-
 class SessionChange(msgspec.Struct, tag_field="op", tag="session", frozen=True):
     """A session was begun or refreshed."""
 
@@ -82,6 +83,7 @@ class SessionChange(msgspec.Struct, tag_field="op", tag="session", frozen=True):
     generation: int
     expires: int
     allow: list[Allowed] | None = None
+    epoch: int = 0
 
 
 class EndSession(msgspec.Struct, tag_field="op", tag="end", frozen=True):
@@ -89,6 +91,7 @@ class EndSession(msgspec.Struct, tag_field="op", tag="end", frozen=True):
 
     name: str
     sid: str
+    epoch: int = 0
 
 
 class Subscribe(msgspec.Struct, tag_field="op", tag="subscribe", frozen=True):
@@ -121,14 +124,16 @@ class Ack(msgspec.Struct, tag_field="op", tag="ack", frozen=True):
 
 
 class Merge(msgspec.Struct, tag_field="op", tag="merge", frozen=True):
-    """Changes that the coordinator knows and this broker did not: they are not sent back."""
+    """What the coordinator knows of a subscriber and this broker did not: it is not sent back."""
 
     name: str
-    changes: list[SessionChange | EndSession | Subscribe | Unsubscribe | Ack]
+    hash: str
+    epoch: int
+    changes: list[SessionChange | EndSession | Subscribe | Unsubscribe | Ack] = []
 
 
-Change = Adopt | Forget | PasswordChange | Merge | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
-HERE_ONLY = (Adopt, Forget, PasswordChange, Merge)
+Change = Adopt | Forget | Merge | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
+HERE_ONLY = (Adopt, Forget, Merge)
 """Changes that the coordinator is not told of: it knew them first."""
 
 
@@ -140,18 +145,17 @@ def apply(records: dict[str, Record], change: Change) -> None:
     if isinstance(change, Forget):
         records.pop(change.name, None)
         return
-    if isinstance(change, Merge):
-        for one in change.changes:
-            apply(records, one)
-        return
     record = records.get(change.name)
     if record is None:
+        return
+    if isinstance(change, Merge):
+        record.hash, record.epoch = change.hash, max(record.epoch, change.epoch)
+        for one in change.changes:
+            apply(records, one)
         return
     if isinstance(change, Subscribe | Unsubscribe):
         record.clock = max(record.clock, change.version)
     match change:
-        case PasswordChange():
-            record.hash = change.hash
         case SessionChange():
             record.sessions[change.sid] = Session(change.generation, change.expires, change.allow)
         case EndSession():

@@ -15,24 +15,27 @@ import uvicorn
 from newsstand.broker.access_log import AccessLog
 from newsstand.broker.accounts import Passwords, Tokens
 from newsstand.broker.api import create_api, create_app
+from newsstand.broker.change_sender import Superseded
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Edge
-from newsstand.broker.home import Home, Load, SecretRefused
+from newsstand.broker.home import DUPLICATE_LEASES, Home, Load, SecretRefused
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.page_parts import PageParts
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.socket_connection import Connection
+from newsstand.broker.socket_frames import GOING_DOWN
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store import Store
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.broker.topic_metrics import TopicMetrics
 from newsstand.broker.topics import Topics
-from newsstand.broker.upstream import LIMITS, TokenRefused, Upstream
+from newsstand.broker.upstream import LIMITS, Away, TokenRefused, Upstream
 from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
-from newsstand.errors import BadOption, NewsstandError
+from newsstand.errors import BadOption, NewsstandError, NotFound
+from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
@@ -42,6 +45,8 @@ logger = logging.getLogger(__name__)
 READ_WITHIN_MS = 1000
 """Whoever is online has read a new result after so long."""
 TICK_S = 0.25
+CHECK_IN_S = 3.0
+"""Seconds from one call to the cluster to the next by which it knows that this process is the broker."""
 
 
 def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
@@ -111,12 +116,13 @@ class Parts:
         self.give_up: Callable[[], None] = lambda: None
         self._callback = f"{(settings.callback or url).rstrip('/')}/told"
         secret = _secret(settings, store)
+        instance = _instance(store)
         verify: ssl.SSLContext | bool = True
         if settings.authority is not None:
             verify = ssl.create_default_context(cafile=str(settings.authority))
         self._cluster_http = httpx.AsyncClient(
             base_url=settings.cluster,
-            headers={"Authorization": f"Bearer {_token(settings)}"},
+            headers={"Authorization": f"Bearer {_token(settings)}", INSTANCE_HEADER: instance},
             verify=verify,
             limits=LIMITS,
         )
@@ -176,6 +182,8 @@ class Parts:
                 adopt=self.members.adopt,
                 forget=self.members.forget,
                 only=self.members.only,
+                fence=self.members.fence,
+                instance=instance,
             )
         self.topics = Topics(
             settings.name,
@@ -215,7 +223,7 @@ class Parts:
         if self._settings.keeps_copies:
             work.append(self.page_parts.announcer.run())
         if self.home is not None:
-            work += [self._unless_refused(self.home.run()), self.home.run_changes()]
+            work += [self._unless_refused(self.home.run()), self.home.changes.run()]
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._cluster_http.aclose)
             stack.push_async_callback(self.page_parts.http.aclose)
@@ -233,7 +241,12 @@ class Parts:
                 await self.edge.close()
 
     async def leave(self) -> None:
-        """Let subscribers go to other brokers."""
+        """Let subscribers go to other brokers; say why if this process is not the broker any more."""
+        if isinstance(self.fault, Superseded):
+            self.members.leaving = True
+            for hub in (self.edge.hub, self.edge.topic_hub):
+                hub.close(GOING_DOWN, str(self.fault)[:100])
+            return
         await self._withdraw_copies()
         if self.home is not None:
             try:
@@ -245,7 +258,7 @@ class Parts:
             except (NewsstandError, TimeoutError) as error:
                 logger.warning("the coordinator was not told that this broker goes: %s", error)
         for hub in (self.edge.hub, self.edge.topic_hub):
-            hub.close(1012, "the broker is going down; ask the coordinator for another")
+            hub.close(GOING_DOWN, "the broker is going down; ask the coordinator for another")
 
     async def _wanted_elsewhere(self, topics: Collection[str]) -> set[str]:
         return set() if self.home is None else await self.home.wanted_elsewhere(topics)
@@ -269,13 +282,18 @@ class Parts:
         """Do work until cluster or coordinator say that this broker is none of theirs."""
         try:
             await work
-        except (TokenRefused, SecretRefused) as error:
+        except (TokenRefused, SecretRefused, Superseded) as error:
             self.fault = error
             self.give_up()
 
     async def _join_cluster(self) -> None:
-        """Register at the cluster, however long that takes; drop what it has of ours that nobody follows."""
-        pause = 0.2
+        """Register at the cluster, however long that takes, and go on saying that this process is the broker.
+
+        What the cluster has of this broker's that nobody follows is dropped.
+        """
+        if self.home is not None:
+            await self.home.joined.wait()
+        pause, attempts = 0.2, 0
         while True:
             try:
                 await self._register()
@@ -285,15 +303,25 @@ class Parts:
                 if stale:
                     await self.edge.upstream.drop(stale)
                 self.edge.backends.mark_all()
-                return
+                break
             except TokenRefused:
                 raise
+            except Superseded:
+                # It may be this broker before it lost its data folder: the cluster gives it up after a while.
+                attempts += 1
+                if attempts > DUPLICATE_LEASES * 2:
+                    raise
+                pause = 5.0
             except NewsstandError as error:
                 logger.warning("not registered at the cluster yet: %s", error)
             except Exception:
                 logger.exception("not registered at the cluster yet")
             await asyncio.sleep(pause)
             pause = min(5.0, pause * 2)
+        while True:
+            await asyncio.sleep(CHECK_IN_S)
+            with suppress(Away, NotFound):
+                await self.edge.upstream.check_in()
 
     async def _register(self) -> bool:
         """Say where this broker is; whether the cluster did not know it."""
@@ -322,6 +350,15 @@ class Parts:
             ("cluster_up", "1 if the cluster answered last.", lambda: float(edge.upstream.is_up)),
         ):
             self.metrics.gauge(name, words, value)
+
+
+def _instance(store: Store) -> str:
+    """Return what tells this process from all others: the identity of its data folder, and a number of its own."""
+    folder = store.recall("folder")
+    if folder is None:
+        folder = secrets.token_hex(8)
+        store.remember("folder", folder)
+    return f"{folder}.{secrets.token_hex(8)}"
 
 
 def _secret(settings: BrokerSettings, store: Store) -> str:

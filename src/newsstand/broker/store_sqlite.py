@@ -21,7 +21,6 @@ from newsstand.broker.records import (
     Forget,
     Held,
     Merge,
-    PasswordChange,
     Record,
     Session,
     SessionChange,
@@ -32,7 +31,9 @@ from newsstand.errors import BadOption, NoRoom
 from newsstand.model import Scalar
 
 _TABLES = """
-CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL,
+    clock INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0)
+    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires INTEGER NOT NULL,
     allow BLOB, PRIMARY KEY (name, sid)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions (name TEXT, id TEXT, channel TEXT NOT NULL, given BLOB NOT NULL,
@@ -41,6 +42,13 @@ CREATE TABLE IF NOT EXISTS unsent (seq INTEGER PRIMARY KEY AUTOINCREMENT, subjec
     change BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS words (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 """
+_ADDED = (
+    ("subscriptions", "version"),
+    ("subscribers", "clock"),
+    ("subscribers", "epoch"),
+    ("subscribers", "born"),
+)
+"""Columns that an older store lacks."""
 _AT_HOME = "WHERE EXISTS (SELECT 1 FROM subscribers WHERE name = ?)"
 """Who is not at home here is passed over, as in memory."""
 _ENCODE = msgspec.json.encode
@@ -63,16 +71,19 @@ class SqliteStore:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
-            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(subscriptions)")]
-            if "version" not in columns:  # a store of before subscriptions had versions
-                self._connection.execute("ALTER TABLE subscriptions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
+            for table, column in _ADDED:
+                if column not in [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]:
+                    self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
         except (sqlite3.Error, OSError) as error:
             raise BadOption(f"{path}: cannot be opened as a broker's store ({error})") from error
 
     def load(self) -> dict[str, Record]:
         with self._lock:
-            rows = self._connection.execute("SELECT name, hash FROM subscribers")
-            records = {name: Record(name, hash) for name, hash in rows}
+            rows = self._connection.execute("SELECT name, hash, clock, epoch, born FROM subscribers")
+            records = {
+                name: Record(name, hash, clock=clock, epoch=epoch, born=born)
+                for name, hash, clock, epoch, born in rows
+            }
             for name, sid, generation, expires, allow in self._connection.execute("SELECT * FROM sessions"):
                 records[name].sessions[sid] = Session(generation, expires, _ALLOW(allow))
             rows = self._connection.execute("SELECT name, id, channel, given, acked, version FROM subscriptions")
@@ -85,8 +96,7 @@ class SqliteStore:
             for change in changes:
                 _write(cursor, change)
                 if self._tell and not isinstance(change, HERE_ONLY):
-                    row = (_subject(change), _ENCODE(change))
-                    cursor.execute("INSERT OR REPLACE INTO unsent (subject, change) VALUES (?, ?)", row)
+                    _queue(cursor, change)
 
     def unsent(self, limit: int) -> tuple[int, list[Change]]:
         with self._lock:
@@ -127,32 +137,47 @@ class SqliteStore:
                     self._connection.execute("ROLLBACK")
 
 
-def _subject(change: Change) -> str | None:
-    """What a newer change takes the place of; None if all of its kind have to be told."""
+def _queue(cursor: sqlite3.Cursor, change: Change) -> None:
+    """Keep a change for the coordinator; an acknowledgement takes the place of lower ones of its subscription."""
+    subject = None
     if isinstance(change, Ack):
-        return f"ack {change.name} {change.id}"
-    return None
+        subject = f"ack {change.name} {change.id} {change.version}"
+        kept = cursor.execute("SELECT change FROM unsent WHERE subject = ?", (subject,)).fetchone()
+        if kept is not None and _position(_DECODE(kept[0])) >= change.position:
+            return
+    # A row that is replaced gets a new number: the one that is being sent is not the one that is kept.
+    cursor.execute("INSERT OR REPLACE INTO unsent (subject, change) VALUES (?, ?)", (subject, _ENCODE(change)))
+
+
+def _position(change: Change) -> int:
+    return change.position if isinstance(change, Ack) else 0
 
 
 def _write(cursor: sqlite3.Cursor, change: Change) -> None:
     match change:
         case Adopt():
-            name = change.record.name
-            cursor.execute("INSERT OR IGNORE INTO subscribers VALUES (?, ?)", (name, change.record.hash))
+            record = change.record
+            name = record.name
+            cursor.execute(
+                "INSERT OR IGNORE INTO subscribers (name, hash, clock, epoch, born) VALUES (?, ?, ?, ?, ?)",
+                (name, record.hash, record.clock, record.epoch, record.born),
+            )
             if not cursor.rowcount:
                 return
-            for sid, session in change.record.sessions.items():
+            for sid, session in record.sessions.items():
                 _write(cursor, SessionChange(name, sid, session.generation, session.expires, session.allow))
-            for key, held in change.record.subscriptions.items():
+            for key, held in record.subscriptions.items():
                 _write(cursor, Subscribe(name, key, held.channel, held.values, held.acked, held.version))
         case Merge():
+            cursor.execute(
+                "UPDATE subscribers SET hash = ?, epoch = max(epoch, ?) WHERE name = ?",
+                (change.hash, change.epoch, change.name),
+            )
             for one in change.changes:
                 _write(cursor, one)
         case Forget():
             for table in ("subscribers", "sessions", "subscriptions"):
                 cursor.execute(f"DELETE FROM {table} WHERE name = ?", (change.name,))
-        case PasswordChange():
-            cursor.execute("UPDATE subscribers SET hash = ? WHERE name = ?", (change.hash, change.name))
         case SessionChange():
             allow = _ENCODE(change.allow)
             row = (change.name, change.sid, change.generation, change.expires, allow)
@@ -167,7 +192,9 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
                 "version = excluded.version WHERE excluded.version > version",
                 (*made, change.name),
             )
+            _tick(cursor, change)
         case Unsubscribe():
+            _tick(cursor, change)
             cursor.execute(
                 "DELETE FROM subscriptions WHERE name = ? AND id = ? AND version <= ?",
                 (change.name, change.id, change.version),
@@ -177,3 +204,8 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
                 "UPDATE subscriptions SET acked = ? WHERE name = ? AND id = ? AND version = ? AND acked < ?",
                 (change.position, change.name, change.id, change.version, change.position),
             )
+
+
+def _tick(cursor: sqlite3.Cursor, change: Subscribe | Unsubscribe) -> None:
+    """Keep the highest version: a removed subscription is not there to remember it by."""
+    cursor.execute("UPDATE subscribers SET clock = max(clock, ?) WHERE name = ?", (change.version, change.name))

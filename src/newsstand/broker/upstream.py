@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from newsstand.broker.broker import Span
+from newsstand.broker.change_sender import Superseded
 from newsstand.broker.fetches import Fetched
 from newsstand.broker.redirects import Redirected, RedirectTold
 from newsstand.broker.told import fetched
@@ -94,6 +95,7 @@ class Announced(msgspec.Struct):
 class _Problem(msgspec.Struct):
     error: str = ""
     earliest: int = 0
+    reason: str = ""
 
 
 class _Channel(msgspec.Struct):
@@ -141,6 +143,10 @@ class Upstream:
         """Say where this broker is; its secret if it is new to the cluster."""
         answer = await self._ask("PUT", f"/brokers/{self._broker}", {"callback": callback})
         return _decoded(answer, _Registered).secret
+
+    async def check_in(self) -> None:
+        """Say that this process still acts as the broker; raise Superseded if another one does."""
+        await self._ask("GET", f"/brokers/{self._broker}")
 
     async def leave(self) -> None:
         """Drop this broker with its subscriptions."""
@@ -273,6 +279,8 @@ def _fault(response: httpx.Response) -> NewsstandError:
     match response.status_code:
         case 404:
             return NotFound(problem.error)
+        case 409 if problem.reason == "duplicate":
+            return Superseded(problem.error)
         case 410:
             return Gone(problem.earliest)
         case 422:

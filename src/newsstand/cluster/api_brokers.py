@@ -58,7 +58,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def register(request: Request, broker: str) -> Response:
         """Register a broker, or tell where it is now. The answer that makes it holds its webhooks' secret."""
-        desk.admit(request, ("broker", broker))
+        desk.admit(request, ("broker", broker), claim=True)
         async with desk.body(request, MOST_BROKER_BYTES) as body:
             registration = decoded(body, Registration)
         if not is_broker_name(broker):

@@ -14,11 +14,13 @@ import anyio.to_thread
 from fastapi import Request
 
 from newsstand.cluster.app_folder import ClusterOptions
+from newsstand.cluster.broker_instances import BrokerInstances
 from newsstand.cluster.catalog import Conflict, Exists
 from newsstand.cluster.facade import Cluster, Form
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
-from newsstand.errors import BadApp, BadQuery, BadValues, Busy, NewsstandError, NoRoom, NotFound
+from newsstand.errors import BadApp, BadQuery, BadValues, Busy, Duplicate, NewsstandError, NoRoom, NotFound
+from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
 from newsstand.serving.refusals import Refused, bearer, unauthorized
 
@@ -46,6 +48,8 @@ def refusal_of(error: NewsstandError) -> Refused:
     """The answer to what the cluster refuses."""
     if isinstance(error, Gone):
         return Refused(410, str(error), earliest=error.earliest)
+    if isinstance(error, Duplicate):
+        return Refused(409, str(error), reason="duplicate", lease_s=error.lease_s)
     if isinstance(error, Busy):
         return Refused(429, str(error), {"Retry-After": str(max(1, math.ceil(error.after_s)))})
     statuses: tuple[tuple[type[NewsstandError], int], ...] = (
@@ -75,14 +79,18 @@ class Desk:
     looking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(16))
     checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     """Threads for health checks, which are answered however busy the rest is."""
+    instances: BrokerInstances = field(default_factory=BrokerInstances)
     measuring: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     bodies: Bodies = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.options.body_timeout_s))
 
-    def admit(self, request: Request, *needs: tuple[str, str | Whichever | None]) -> Token:
-        """The holder of the request's token, if it has a scope for at least one of the needs: (action, name)."""
+    def admit(self, request: Request, *needs: tuple[str, str | Whichever | None], claim: bool = False) -> Token:
+        """The holder of the request's token, if it has a scope for at least one of the needs: (action, name).
+
+        A process that acts as a broker is refused if another one does; with `claim` it is the broker from now on.
+        """
         presented = bearer(request)
         holder = self.tokens.holder(presented) if presented else None
         if holder is None:
@@ -93,6 +101,9 @@ class Desk:
             if holder.is_admin or (
                 holder.has_any(action) if isinstance(name, Whichever) else holder.may(action, name)
             ):
+                if action == "broker" and isinstance(name, str):
+                    instance = request.headers.get(INSTANCE_HEADER, "")
+                    (self.instances.claim if claim else self.instances.require)(name, instance)
                 return holder
         named = ((action, name.value if isinstance(name, Whichever) else name) for action, name in needs)
         wanted = " or ".join(action if name is None else f"{action}:{name}" for action, name in named)

@@ -16,7 +16,7 @@ from newsstand.coordinator.api_overlay import overlay_routes
 from newsstand.coordinator.api_subscribers import quick_calls, subscriber_routes
 from newsstand.coordinator.desk import Desk
 from newsstand.coordinator.store import Taken
-from newsstand.errors import NewsstandError
+from newsstand.errors import Duplicate, NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
 from newsstand.serving.refusals import TOKEN, Refused, answer, answer_errors, problems, refusal_of
@@ -94,4 +94,6 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
 
 
 def _refusal_of(error: NewsstandError) -> Refused:
+    if isinstance(error, Duplicate):
+        return Refused(409, str(error), reason="duplicate", lease_s=error.lease_s)
     return Refused(409, str(error)) if isinstance(error, Taken) else refusal_of(error)

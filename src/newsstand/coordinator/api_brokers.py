@@ -12,10 +12,12 @@ from newsstand.coordinator.api_shapes import (
     AppliedShape,
     BrokerName,
     BrokersShape,
+    Epochs,
     Heartbeat,
     LeftShape,
     RegisteredShape,
     Registration,
+    StaleShape,
     StateShape,
     ToldShape,
     body_of,
@@ -58,13 +60,13 @@ def broker_routes(desk: Desk) -> APIRouter:
         told = await desk.read(request, Registration, MOST_BROKER_BYTES)
         require_url(told.url)
         if told.store not in (None, coordinator.identity):
-            raise Refused(409, "the broker belongs to a coordinator with another store")
+            raise Refused(409, "the broker belongs to a coordinator with another store", reason="store")
         place = place_of(told.lat, told.lon, told.node)
-        broker = BrokerRecord(name, told.url, place, told.capacity)
+        broker = BrokerRecord(name, told.url, place, told.capacity, instance=told.instance)
 
         def registered() -> dict[str, object]:
-            state, homes = coordinator.register(broker, desk.clock())
-            return {"homes": homes, "state": state, "overlay": coordinator.overlay.tell(name)}
+            made = coordinator.register(broker, desk.clock())
+            return {**vars(made), "overlay": coordinator.overlay.tell(name)}
 
         known = {
             "lease_s": coordinator.lease_s,
@@ -75,7 +77,7 @@ def broker_routes(desk: Desk) -> APIRouter:
 
     @router.post(
         "/brokers/{name}/heartbeat",
-        responses={200: {"model": ToldShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        responses={200: {"model": ToldShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
         openapi_extra=body_of(Heartbeat),
     )
     async def heartbeat(request: Request, name: BrokerName) -> Response:
@@ -84,14 +86,17 @@ def broker_routes(desk: Desk) -> APIRouter:
         now = desk.clock()
         told = await desk.read(request, Heartbeat, MOST_HEARTBEAT_BYTES)
         report = Report(told.connections, told.subscribers, told.adopted, told.forgot, told.stored)
-        to_do = await desk.ask(coordinator.heartbeat, name, report, now)
+        to_do = await desk.ask_as(request, name, coordinator.heartbeat, name, report, now)
         return answer({"lease_s": coordinator.lease_s, **vars(to_do)})
 
-    @router.delete("/brokers/{name}", responses={200: {"model": LeftShape}, **problems(*TOKEN, 404, 422, 507)})
+    @router.delete(
+        "/brokers/{name}", responses={200: {"model": LeftShape}, **problems(*TOKEN, 404, 409, 422, 507)}
+    )
     async def leave(request: Request, name: BrokerName) -> Response:
         """A broker goes for good; its subscribers are moved."""
-        desk.admit(request, "broker", "admin")
-        return answer({"name": name, "moved": await desk.ask(coordinator.leave, name)})
+        if desk.admit(request, "broker", "admin") == "admin":
+            return answer({"name": name, "moved": await desk.ask(coordinator.leave, name)})
+        return answer({"name": name, "moved": await desk.ask_as(request, name, coordinator.leave, name)})
 
     path = "/brokers/{name}/drain"
 
@@ -111,15 +116,25 @@ def broker_routes(desk: Desk) -> APIRouter:
 
     @router.post(
         "/brokers/{name}/changes",
-        responses={200: {"model": AppliedShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        responses={200: {"model": AppliedShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
         openapi_extra=CHANGES_BODY,
     )
     async def change(request: Request, name: BrokerName) -> Response:
         """Apply a broker's changes to its subscribers, in order, in one transaction."""
         desk.admit(request, "broker")
         changes = await desk.read(request, list[Change], MOST_CHANGES_BYTES)
-        done = await desk.ask(coordinator.change, name, changes)
-        return answer({"applied": done.applied, "moved": done.moved})
+        return answer(await desk.ask_as(request, name, coordinator.change, name, changes))
+
+    @router.post(
+        "/brokers/{name}/stale",
+        responses={200: {"model": StaleShape}, **problems(*TOKEN, *BODY, 404, 409)},
+        openapi_extra=body_of(Epochs),
+    )
+    async def stale(request: Request, name: BrokerName) -> Response:
+        """Tell a broker which of its records are out of date: those subscribers were at home elsewhere since."""
+        desk.admit(request, "broker")
+        given = await desk.read(request, Epochs, MOST_HEARTBEAT_BYTES)
+        return answer({"stale": await desk.ask_as(request, name, coordinator.stale, name, given.epochs)})
 
     return router
 

@@ -35,6 +35,8 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = DEFAULT_CAPACITY
     store: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
     """The store of the coordinator that it belongs to, if it knows one."""
+    instance: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    """The process: the identity of its data folder, a dot, and anything that tells it from earlier ones."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +80,18 @@ class Lookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who is taken only if one of these sessions of its has not ended; others are taken anyway."""
 
 
+class Epochs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Subscribers, and the epochs of the records that a broker has of them."""
+
+    epochs: Annotated[dict[Name, Count], msgspec.Meta(max_length=MOST_NAMES)]
+
+
+class StaleShape(BaseModel):
+    """Which records are out of date."""
+
+    stale: list[str]
+
+
 class AddressShape(BaseModel):
     """A broker to go to."""
 
@@ -113,7 +127,11 @@ class RegisteredShape(BaseModel):
 
     lease_s: float
     heartbeat_s: float
-    homes: list[str] = Field(description="the subscribers whose home it is; all others it must forget")
+    homes: list[str] = Field(description="the subscribers whose home it is")
+    held: list[str] = Field(
+        description="subscribers that have left it, and whose streams it follows until they are in `moved`; "
+        "all others it must forget"
+    )
     state: Literal["up", "draining"]
     store: str = Field(description="the identity of the coordinator's store; another one does not know the homes")
     overlay: OverlayToldShape
@@ -192,9 +210,15 @@ class ChosenShape(BaseModel):
 
 
 class NameShape(BaseModel):
-    """A subscriber that was added."""
+    """A subscriber that was changed."""
 
     name: str
+
+
+class AddedShape(NameShape):
+    """A subscriber that was added."""
+
+    epoch: int = Field(description="since when the broker is its home; rises with every move")
 
 
 class RecordsShape(BaseModel):
@@ -209,6 +233,7 @@ class AppliedShape(BaseModel):
 
     applied: int
     moved: list[str] = Field(description="subscribers whose home is another broker by now: forget them")
+    late: list[str] = Field(description="subscribers whose changes came from a broker that is not their home")
 
 
 def body_of(*shapes: type[msgspec.Struct], array: bool = False) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from newsstand.coordinator.api_brokers import place_of
 from newsstand.coordinator.api_shapes import (
+    AddedShape,
     ChosenShape,
     Lookup,
     NameShape,
@@ -46,7 +47,7 @@ def subscriber_routes(desk: Desk) -> APIRouter:
     @router.post(
         "/subscribers",
         status_code=201,
-        responses={201: {"model": NameShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
+        responses={201: {"model": AddedShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
         openapi_extra=body_of(NewSubscriber),
     )
     async def add_subscriber(request: Request) -> Response:
@@ -55,19 +56,21 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         told = await desk.read(request, NewSubscriber, MOST_SUBSCRIBER_BYTES)
         if SUBSCRIBER.fullmatch(told.name) is None:
             raise Refused(422, "name: 1 to 64 of letters, digits, _ . @ and -")
-        await desk.ask(coordinator.add_subscriber, told.name, told.hash, told.broker)
-        return answer({"name": told.name}, 201)
+        asked = (told.name, told.hash, told.broker)
+        epoch = await desk.ask_as(request, told.broker, coordinator.add_subscriber, *asked)
+        return answer({"name": told.name, "epoch": epoch}, 201)
 
     @router.post(
         "/subscribers/lookup",
-        responses={200: {"model": RecordsShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        responses={200: {"model": RecordsShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
         openapi_extra=body_of(Lookup),
     )
     async def lookup(request: Request) -> Response:
         """The records of subscribers; with `take` the broker that asks becomes their home, unless it drains."""
         desk.admit(request, "broker")
         told = await desk.read(request, Lookup, MOST_LOOKUP_BYTES)
-        found = await desk.ask(coordinator.lookup, told.broker, told.names, told.take, told.sessions)
+        asked = (told.broker, told.names, told.take, told.sessions)
+        found = await desk.ask_as(request, told.broker, coordinator.lookup, *asked)
         return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
 
     path = "/subscribers/{name}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from newsstand.coordinator.records import (
+    EPOCH,
     Acknowledged,
     Applied,
     Change,
@@ -64,7 +65,8 @@ UPDATE subscriptions SET acked = :position
 _WHOSE = """
 SELECT t.name,
     t.home = :broker OR coalesce(a.unread_since = :broker, false),
-    a.name IS NOT NULL AND coalesce(m.serial > :released, false)
+    a.name IS NOT NULL AND coalesce(m.serial > :released, false),
+    t.born
 FROM (SELECT DISTINCT value FROM json_each(:names)) asked CROSS JOIN subscribers t ON t.name = asked.value
 LEFT JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt'
 LEFT JOIN handovers m ON m.broker = :broker AND m.name = t.name AND m.kind = 'moved'
@@ -90,8 +92,11 @@ def apply_changes(
     behind: set[str] = set()
     applied = 0
     for change in changes:
-        if (of := whose.get(change.name)) is None:
+        if change.name not in whose:
             continue
+        of, born = whose[change.name]
+        if 0 < _epoch(change) < born:
+            continue  # the account of that name was deleted, and this is another one
         is_late = of is not _Whose.OWN
         has_effect = _apply(connection, change, is_late)
         applied += has_effect or not is_late
@@ -99,7 +104,15 @@ def apply_changes(
             behind.add(change.name)
     _prune(connection, changes)
     connection.executemany(_ADOPT_AGAIN, ({"name": name, "serial": serial} for name in behind))
-    return Applied(applied, [name for name in names if whose.get(name, _Whose.LEFT) is _Whose.LEFT])
+    nobodys = (_Whose.LEFT, 0)
+    left = [name for name in names if whose.get(name, nobodys)[0] is _Whose.LEFT]
+    return Applied(applied, left, [name for name in names if whose.get(name, nobodys)[0] is not _Whose.OWN])
+
+
+def _epoch(change: Change) -> int:
+    if isinstance(change, SessionChanged | SessionEnded):
+        return change.epoch
+    return change.version // EPOCH
 
 
 def _puts_behind(change: Change, is_late: bool, has_effect: bool) -> bool:
@@ -112,11 +125,14 @@ def _puts_behind(change: Change, is_late: bool, has_effect: bool) -> bool:
     return isinstance(change, SessionChanged | Subscribed) and not has_effect
 
 
-def _whose(connection: sqlite3.Connection, broker: str, names: Iterable[str], released: int) -> dict[str, _Whose]:
+def _whose(
+    connection: sqlite3.Connection, broker: str, names: Iterable[str], released: int
+) -> dict[str, tuple[_Whose, int]]:
+    """Return whose each of some subscribers is, and its first epoch."""
     asked = {"names": as_json(list(names)), "broker": broker, "released": released}
     return {
-        name: _Whose.OWN if is_own else _Whose.HELD if is_held else _Whose.LEFT
-        for name, is_own, is_held in connection.execute(_WHOSE, asked)
+        name: (_Whose.OWN if is_own else _Whose.HELD if is_held else _Whose.LEFT, born)
+        for name, is_own, is_held, born in connection.execute(_WHOSE, asked)
     }
 
 
@@ -132,7 +148,7 @@ def _apply(connection: sqlite3.Connection, change: Change, is_late: bool) -> boo
 
 def _statement(change: Change) -> tuple[str, dict[str, object]]:
     match change:
-        case SessionChanged(name, sid, generation, expires, allow):
+        case SessionChanged(_, sid, generation, expires, allow):
             told = {"sid": sid, "generation": generation, "expires": expires, "allow": as_json(allow)}
             return _SESSION, told
         case SessionEnded(name, sid):

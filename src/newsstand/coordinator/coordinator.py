@@ -24,6 +24,7 @@ from newsstand.coordinator.standing import (
     Found,
     Opportunistic,
     Reason,
+    Registered,
     Report,
     Standing,
     State,
@@ -31,7 +32,8 @@ from newsstand.coordinator.standing import (
 )
 from newsstand.coordinator.store import Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
-from newsstand.errors import NotFound
+from newsstand.errors import Duplicate, NotFound
+from newsstand.model import is_same_folder
 from newsstand.planning.places import NOWHERE, Place
 
 logger = logging.getLogger(__name__)
@@ -75,9 +77,20 @@ class Coordinator:
 
     # Brokers
 
-    def register(self, broker: BrokerRecord, now: float) -> tuple[State, list[str]]:
-        """A broker is there, anew or still: its state, and the subscribers whose home it is, all of them."""
+    def register(self, broker: BrokerRecord, now: float) -> Registered:
+        """A broker is there, anew or still.
+
+        Raise Duplicate while a process with another data folder has the name and a lease: the first one keeps
+        the name. A process with the same folder is the broker started again, and takes the name over at once.
+        """
         known = self._brokers.get(broker.name)
+        if known is not None and known.state != "dead":
+            record = known.record
+            if not is_same_folder(record.instance, broker.instance):
+                raise Duplicate(
+                    f"a broker named '{broker.name}' runs at {record.url}: give each broker a name of its own",
+                    self.lease_s,
+                )
         draining = known is not None and known.record.draining
         record = replace(broker, draining=draining, dead=False)
         self.overlay.registers(record)
@@ -89,7 +102,17 @@ class Coordinator:
         self._hear(known, now)
         self.overlay.mend()
         self._settle()
-        return known.state, self._store.homes(broker.name)
+        homes = self._store.homes(broker.name)
+        return Registered(known.state, homes, self._store.held(broker.name, self._handing.released))
+
+    def require_instance(self, name: str, instance: str) -> None:
+        """Raise Duplicate if a broker's name belongs to another process by now."""
+        known = self._brokers.get(name)
+        if known is not None and known.record.instance != instance:
+            raise Duplicate(
+                f"another process has registered as broker '{name}', at {known.record.url}: this one has to stop",
+                self.lease_s,
+            )
 
     def heartbeat(self, name: str, report: Report, now: float) -> Told:
         """A broker is alive: what it has to do, until it confirms; NotFound if it has to register first."""
@@ -184,11 +207,12 @@ class Coordinator:
             self._move([Move(subscriber, found[0], chosen.name)], "asked")
         return Chosen(chosen.record, False)
 
-    def add_subscriber(self, name: str, hash_: str, broker: str) -> None:
-        """A new subscriber, at home where it registered; raises Taken."""
+    def add_subscriber(self, name: str, hash_: str, broker: str) -> int:
+        """A new subscriber, at home where it registered: its epoch; raises Taken."""
         self._brokers.known(broker)
         if self._store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
+        return self._store.owners([name])[name][1]
 
     def set_hash(self, name: str, hash_: str) -> None:
         """A subscriber has another password; NotFound."""
@@ -238,6 +262,12 @@ class Coordinator:
         own = homes.keys() - set(elsewhere)
         self._handing.read(asking, own)
         return Found(self._store.records(own), elsewhere)
+
+    def stale(self, broker: str, epochs: Mapping[str, int]) -> list[str]:
+        """Return those of some subscribers whose home is another broker, or was in between."""
+        self._brokers.alive(broker)
+        owners = self._store.owners(epochs.keys())
+        return [name for name, epoch in epochs.items() if owners.get(name) != (broker, epoch)]
 
     def _with_session(self, names: Collection[str], sessions: Mapping[str, Collection[str]]) -> list[str]:
         records = self._store.records([name for name in names if name in sessions])
@@ -305,7 +335,7 @@ class Coordinator:
     def _move(self, moves: Sequence[Move], reason: Reason, takes: bool = False) -> None:
         if not moves:
             return
-        self._handing.began(self._store.move(moves, self._brokers.living(), takes), self._now)
+        self._handing.began(self._store.move(moves, self._brokers.keys(), takes), self._now)
         for home, count in Counter(move.old for move in moves).items():
             self._count(home, -count)
         for home, count in Counter(move.new for move in moves).items():

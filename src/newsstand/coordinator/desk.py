@@ -15,6 +15,7 @@ from fastapi import Request
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.metrics import Metrics
+from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
 from newsstand.serving.refusals import Refused, bearer, decoded, unauthorized
 from newsstand.signing import key
@@ -89,8 +90,20 @@ class Desk:
     """The coordinator's calls are made one after the other, in the order in which they come."""
     checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
-    def admit(self, request: Request, *roles: Role) -> None:
-        """Refuse whoever is not one of these."""
+    async def ask_as(
+        self, request: Request, broker: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call the coordinator for a broker; refuse a process whose name belongs to another one by now."""
+        instance = request.headers.get(INSTANCE_HEADER, "")
+
+        def fenced() -> T:
+            self.coordinator.require_instance(broker, instance)
+            return function(*args, **kwargs)
+
+        return await self.ask(fenced)
+
+    def admit(self, request: Request, *roles: Role) -> Role:
+        """Refuse whoever is not one of these; return which it is."""
         token = bearer(request)
         role = self.keys.role(token) if token else None
         if role is None:
@@ -103,6 +116,7 @@ class Desk:
         request.state.token = role
         if role not in roles:
             raise Refused(403, f"this is not for the token of {role}, but for that of: {' or '.join(roles)}")
+        return role
 
     def who(self, request: Request) -> tuple[str, str] | None:
         """The subscriber that asks, and its session; None if it is anybody else."""

@@ -18,6 +18,8 @@ Channel = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Expiry = Annotated[int, msgspec.Meta(ge=0, le=2**53)] | Annotated[float, msgspec.Meta(ge=0)]
 
+EPOCH = 2**20
+"""Versions of one epoch: those of a later epoch are all higher."""
 DEFAULT_CAPACITY = 10_000
 """Connections that a broker is taken to be good for if it does not say."""
 
@@ -32,6 +34,8 @@ class BrokerRecord:
     capacity: float = DEFAULT_CAPACITY
     draining: bool = False
     dead: bool = False
+    instance: str = ""
+    """The process that registered: the identity of its data folder, a dot, and a number of its own."""
 
 
 Link = tuple[str, str]
@@ -69,14 +73,20 @@ class Move:
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of some changes: how many were applied, and who of the subscribers is at home elsewhere."""
+    """What became of some changes: how many were applied, and who of the subscribers is at home elsewhere.
+
+    Changes of those in `late` come from a broker that is not their home any more. They are applied as far as
+    nothing newer is undone; the broker must not answer its clients as if they were.
+    """
 
     applied: int
     moved: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
 
 
 Record = Mapping[str, object]
-"""A subscriber as brokers are told of it: `name`, `hash`, `sessions` by id, `subscriptions` by id."""
+"""A subscriber as brokers are told of it: `name`, `hash`, `sessions` by id, `subscriptions` by id, `clock`, the
+highest version of its subscriptions, `epoch`, since when its home is its home, and `born`, its first epoch."""
 
 
 class _Change(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="op"):
@@ -90,12 +100,15 @@ class SessionChanged(_Change, frozen=True, gc=False, tag="session"):
     generation: Position
     expires: Expiry
     allow: list[dict[str, Any]] | None = None
+    epoch: Position = 0
+    """Of the record that was changed: one of before the subscriber was registered is about another account."""
 
 
 class SessionEnded(_Change, frozen=True, gc=False, tag="end"):
     """A session is over."""
 
     sid: Id
+    epoch: Position = 0
 
 
 class Subscribed(_Change, frozen=True, gc=False, tag="subscribe"):
@@ -106,7 +119,7 @@ class Subscribed(_Change, frozen=True, gc=False, tag="subscribe"):
     values: list[Scalar]
     acked: Position
     version: Position = 0
-    """Orders the changes of one subscription, whichever brokers make them."""
+    """Orders the changes of one subscription, whichever brokers make them: epoch times EPOCH, and a number."""
 
 
 class Unsubscribed(_Change, frozen=True, gc=False, tag="unsubscribe"):

@@ -80,6 +80,18 @@ class Brokers(dict[str, Standing]):
 
 
 @dataclass(frozen=True)
+class Registered:
+    """What a broker is told when it registers: its state, and the subscribers whose home it is, all of them.
+
+    Those in `held` have left it, and no other broker follows their streams yet: it goes on following them.
+    """
+
+    state: State
+    homes: list[str]
+    held: list[str]
+
+
+@dataclass(frozen=True)
 class Report:
     """What a broker tells with a heartbeat."""
 

@@ -34,7 +34,7 @@ class Store(Protocol):
         ...
 
     def keep_broker(self, broker: BrokerRecord) -> None:
-        """Add a broker, or replace what is known of it. A dead one need not be told who has moved."""
+        """Add a broker, or replace what is known of it."""
         ...
 
     def drop_broker(self, name: str) -> None:
@@ -71,6 +71,10 @@ class Store(Protocol):
 
     def home(self, subscriber: str) -> tuple[str, Place] | None:
         """The home of a subscriber and the place that it asked from last; None if nobody has that name."""
+        ...
+
+    def owners(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
+        """The home of each of some subscribers, those that exist, and since which epoch it is that."""
         ...
 
     def homes_of(self, names: Collection[str]) -> dict[str, str]:
@@ -125,6 +129,10 @@ class Store(Protocol):
 
         With `released`, moves with a higher number than that are left out as long as they are held.
         """
+        ...
+
+    def held(self, broker: str, released: int) -> list[str]:
+        """Subscribers that have left a broker, and that no other broker has confirmed; `released` as above."""
         ...
 
     def confirm(self, broker: str, kind: Kind, serials: Mapping[str, int]) -> None:

@@ -14,8 +14,8 @@ from newsstand.coordinator.changes_sql import apply_changes
 from newsstand.coordinator.overlay_sql import read_storages, read_tree, write_storages, write_tree
 from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Record, Storages, Tree
 from newsstand.coordinator.store import Kind, Taken
-from newsstand.coordinator.subscribers_sql import read_handovers, read_homes, read_records
-from newsstand.coordinator.tables_sql import SETTINGS, TABLES, VERSION
+from newsstand.coordinator.subscribers_sql import read_handovers, read_owners, read_records
+from newsstand.coordinator.tables_sql import ADDED, SETTINGS, TABLES, VERSION
 from newsstand.errors import BadInput, BadOption, NoRoom
 from newsstand.planning.places import Place
 
@@ -32,7 +32,7 @@ ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.seria
 """
 _NOT_TOLD = "DELETE FROM handovers WHERE (broker, name) IN (SELECT old, name FROM moving WHERE NOT told)"
 _GO = """
-UPDATE subscribers SET home = (SELECT m.new FROM moving m WHERE m.name = subscribers.name)
+UPDATE subscribers SET home = (SELECT m.new FROM moving m WHERE m.name = subscribers.name), epoch = :serial
     WHERE name IN (SELECT name FROM moving)
 """
 _TO_TELL = """
@@ -44,6 +44,15 @@ ORDER BY h.serial LIMIT :most
 _UNREAD = """
 SELECT h.name, h.unread_since FROM handovers h JOIN subscribers t ON t.name = h.name AND t.home = h.broker
 WHERE h.broker = :broker AND h.kind = 'adopt' AND h.unread_since <> :broker
+"""
+_FORGET = """
+INSERT INTO handovers VALUES (:home, :name, 'moved', :serial, NULL)
+ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.serial, unread_since = NULL
+"""
+_HELD = """
+SELECT h.name FROM handovers h JOIN subscribers t ON t.name = h.name
+    JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt'
+WHERE h.broker = :broker AND h.kind = 'moved' AND h.serial > :released
 """
 _ALL = 2**62
 
@@ -74,9 +83,9 @@ class SqliteStore:
             if version > VERSION:
                 raise BadInput(f"{self._path}: was written by a newer version of newsstand")
             self._connection.executescript(TABLES)
-            columns = [row[1] for row in self._connection.execute("PRAGMA table_info(subscriptions)")]
-            if "version" not in columns:  # a store of before subscriptions had versions
-                self._connection.execute("ALTER TABLE subscriptions ADD COLUMN version INTEGER NOT NULL DEFAULT 0")
+            for table, column, kind in ADDED:
+                if column not in [row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")]:
+                    self._connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         except sqlite3.DatabaseError as error:
             code = error.sqlite_errorcode & 0xFF
             if code == sqlite3.SQLITE_BUSY:
@@ -85,7 +94,8 @@ class SqliteStore:
                 raise BadInput(f"{self._path}: this is no store of a coordinator; name another folder") from error
             raise
         ((self.identity,),) = self._connection.execute("SELECT text FROM about WHERE what = 'identity'")
-        ((self._serial,),) = self._connection.execute("SELECT coalesce(max(serial), 0) FROM handovers")
+        ((serial,),) = self._connection.execute("SELECT text FROM about WHERE what = 'serial'")
+        self._serial = int(serial)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -107,6 +117,12 @@ class SqliteStore:
                     raise NoRoom(f"{self._path}: no room left on the disk; nothing was changed") from error
                 raise
 
+    def _next_serial(self, connection: sqlite3.Connection) -> int:
+        """Return a number above all earlier ones, also after a restart; call it within a transaction."""
+        self._serial += 1
+        connection.execute("UPDATE about SET text = ? WHERE what = 'serial'", (str(self._serial),))
+        return self._serial
+
     def _is_full(self, error: BaseException) -> bool:
         if isinstance(error, OSError):
             return error.errno == errno.ENOSPC
@@ -117,34 +133,30 @@ class SqliteStore:
     def brokers(self) -> list[BrokerRecord]:
         with self._reading() as connection:
             rows = connection.execute(
-                "SELECT name, url, lat, lon, node, capacity, draining, dead FROM brokers ORDER BY name"
+                "SELECT name, url, lat, lon, node, capacity, draining, dead, instance FROM brokers ORDER BY name"
             ).fetchall()
         return [
-            BrokerRecord(name, url, Place(lat, lon, node), capacity, bool(draining), bool(dead))
-            for name, url, lat, lon, node, capacity, draining, dead in rows
+            BrokerRecord(name, url, Place(lat, lon, node), capacity, bool(draining), bool(dead), instance)
+            for name, url, lat, lon, node, capacity, draining, dead, instance in rows
         ]
 
     def keep_broker(self, broker: BrokerRecord) -> None:
         place = broker.place
         with self._writing() as connection:
             connection.execute(
-                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO brokers (name, url, lat, lon, node, capacity, draining, dead, instance) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(broker.name, broker.url, place.lat, place.lon, place.node),
-                    *(broker.capacity, broker.draining, broker.dead),
+                    *(broker.capacity, broker.draining, broker.dead, broker.instance),
                 ),
             )
-            if broker.dead:
-                self._forget_moves(connection, broker.name)
 
     def drop_broker(self, name: str) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM brokers WHERE name = ?", (name,))
-            self._forget_moves(connection, name)
-
-    def _forget_moves(self, connection: sqlite3.Connection, broker: str) -> None:
-        """Who is not told any more; what it has to adopt is still unread, and must go on to the next home so."""
-        connection.execute("DELETE FROM handovers WHERE broker = ? AND kind = 'moved'", (broker,))
+            # What it has to adopt is still unread, and must go on to the next home so.
+            connection.execute("DELETE FROM handovers WHERE broker = ? AND kind = 'moved'", (name,))
 
     # The overlay
 
@@ -198,17 +210,17 @@ class SqliteStore:
 
     def move(self, moves: Sequence[Move], told: Collection[str], takes: bool) -> int:
         with self._writing() as connection:
-            self._serial += 1
+            serial = self._next_serial(connection)
             connection.execute("DELETE FROM moving")
             connection.executemany(
                 "INSERT INTO moving VALUES (?, ?, ?, ?)",
                 ((one.name, one.old, one.new, one.old in told) for one in moves),
             )
-            connection.execute(_ADOPT, {"serial": self._serial, "takes": takes})
-            connection.execute(_MOVED, {"serial": self._serial})
+            connection.execute(_ADOPT, {"serial": serial, "takes": takes})
+            connection.execute(_MOVED, {"serial": serial})
             connection.execute(_NOT_TOLD)
-            connection.execute(_GO)
-            return self._serial
+            connection.execute(_GO, {"serial": serial})
+            return serial
 
     # Handovers
 
@@ -219,6 +231,10 @@ class SqliteStore:
         asked = {"broker": broker, "kind": kind, "most": most, "released": _ALL if released is None else released}
         with self._reading() as connection:
             return dict(connection.execute(_TO_TELL, asked).fetchall())
+
+    def held(self, broker: str, released: int) -> list[str]:
+        with self._reading() as connection:
+            return [name for (name,) in connection.execute(_HELD, {"broker": broker, "released": released})]
 
     def reads(self, broker: str, names: Collection[str]) -> dict[str, int]:
         with self._reading() as connection:
@@ -248,8 +264,10 @@ class SqliteStore:
         with self._writing() as connection:
             known = connection.execute("SELECT hash FROM subscribers WHERE name = ?", (name,)).fetchone()
             if known is None:
+                serial = self._next_serial(connection)
                 connection.execute(
-                    "INSERT INTO subscribers (name, hash, home) VALUES (?, ?, ?)", (name, hash_, home)
+                    "INSERT INTO subscribers (name, hash, home, epoch, born) VALUES (?, ?, ?, ?, ?)",
+                    (name, hash_, home, serial, serial),
                 )
             elif known[0] != hash_:
                 raise Taken(f"the name '{name}' is taken")
@@ -269,7 +287,11 @@ class SqliteStore:
             connection.execute(
                 "INSERT OR REPLACE INTO ended SELECT name, sid, expires FROM sessions WHERE name = ?", (name,)
             )
-            for table in ("subscribers", "sessions", "subscriptions", "tombstones", "handovers"):
+            if row is not None:  # every broker that may have its record has to forget it
+                serial = self._next_serial(connection)
+                connection.execute(_FORGET, {"name": name, "home": row[0], "serial": serial})
+                connection.execute("UPDATE handovers SET kind = 'moved' WHERE name = ?", (name,))
+            for table in ("subscribers", "sessions", "subscriptions", "tombstones"):
                 connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
         return None if row is None else row[0]
 
@@ -279,13 +301,15 @@ class SqliteStore:
             return connection.execute(asked, (subscriber, session)).fetchone() is not None
 
     def homes_of(self, names: Collection[str]) -> dict[str, str]:
+        return {name: home for name, (home, _) in self.owners(names).items()}
+
+    def owners(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
         with self._reading() as connection:
-            return read_homes(connection, names)
+            return read_owners(connection, names)
 
     def apply(self, broker: str, changes: Sequence[Change], released: int) -> Applied:
         with self._writing() as connection:
-            self._serial += 1
-            return apply_changes(connection, broker, changes, released, self._serial)
+            return apply_changes(connection, broker, changes, released, self._next_serial(connection))
 
     # Its life
 

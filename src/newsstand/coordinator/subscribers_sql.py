@@ -11,9 +11,10 @@ import msgspec
 from newsstand.coordinator.records import Record
 
 
-def read_homes(connection: sqlite3.Connection, names: Collection[str]) -> dict[str, str]:
-    """The home of each of some subscribers."""
-    return dict(_rows(connection, "t.name, t.home", "subscribers", names))
+def read_owners(connection: sqlite3.Connection, names: Collection[str]) -> dict[str, tuple[str, int]]:
+    """Return the home of each of some subscribers, and since which epoch."""
+    rows = _rows(connection, "t.name, t.home, t.epoch", "subscribers", names)
+    return {name: (home, epoch) for name, home, epoch in rows}
 
 
 def read_records(connection: sqlite3.Connection, names: Collection[str]) -> dict[str, Record]:
@@ -41,8 +42,10 @@ def read_records(connection: sqlite3.Connection, names: Collection[str]) -> dict
             "sessions": sessions.get(name, {}),
             "subscriptions": subscriptions.get(name, {}),
             "clock": clocks.get(name, 0),
+            "epoch": epoch,
+            "born": born,
         }
-        for name, hash_ in _rows(connection, "t.name, t.hash", "subscribers", names)
+        for name, hash_, epoch, born in _rows(connection, "t.name, t.hash, t.epoch, t.born", "subscribers", names)
     }
 
 

@@ -17,9 +17,11 @@ CREATE TEMPORARY TABLE moving (name TEXT PRIMARY KEY, old TEXT, new TEXT, told I
 TABLES = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS brokers (name TEXT PRIMARY KEY, url TEXT NOT NULL, lat REAL, lon REAL, node TEXT,
-    capacity REAL NOT NULL, draining INTEGER NOT NULL, dead INTEGER NOT NULL) WITHOUT ROWID;
+    capacity REAL NOT NULL, draining INTEGER NOT NULL, dead INTEGER NOT NULL, instance TEXT NOT NULL DEFAULT '')
+    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL, home TEXT NOT NULL,
-    lat REAL, lon REAL, node TEXT) WITHOUT ROWID;
+    lat REAL, lon REAL, node TEXT, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0)
+    WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_home ON subscribers (home);
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires NOT NULL,
     allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
@@ -38,9 +40,18 @@ CREATE TABLE IF NOT EXISTS storages (topic TEXT, broker TEXT, wanted INTEGER NOT
     PRIMARY KEY (topic, broker)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS about (what TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO about VALUES ('identity', lower(hex(randomblob(8))));
+INSERT OR IGNORE INTO about SELECT 'serial', coalesce(max(serial), 0) FROM handovers;
 PRAGMA user_version = 1;
 COMMIT;
 """
+ADDED = (
+    ("subscriptions", "version", "INTEGER NOT NULL DEFAULT 0"),
+    ("subscribers", "epoch", "INTEGER NOT NULL DEFAULT 0"),
+    ("subscribers", "born", "INTEGER NOT NULL DEFAULT 0"),
+    ("brokers", "instance", "TEXT NOT NULL DEFAULT ''"),
+)
+"""Columns that an older store lacks: table, column, type."""
+# `epoch` is the serial number of the move that gave a subscriber its home, `born` that of its registration.
 # `ended` are sessions that were ended before they expired: whoever tells of them later is late.
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 # `tombstones` are subscriptions that were removed in the last 30 days: an older change of theirs comes too late.
