@@ -4,13 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from newsstand.signing import BadSignature, Replays, sign, verify
+from newsstand.signing import BadSignature, Recipient, Replays, sign, verify, verify_head
+
+EDGE = Recipient("edge", "/told")
+GOOD = sign("secret", EDGE, b"body", 1000, 7)
 
 
 def test_a_signature_is_pinned() -> None:
-    """Brokers in other languages must be able to make it: HMAC-SHA256 of `1700000000.7.{}` under `secret`."""
-    digest = "2476a3273a22f222704aa93ff3f4078a85cc90a6951a61e23107bff2b33b3d4e"
-    assert sign("secret", b"{}", 1_700_000_000, 7) == f"t=1700000000,id=7,v1={digest}"
+    """Brokers in other languages must be able to make it: HMAC-SHA256 of seven lines under `secret`."""
+    digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    code = "9cbf411105e8e2184cc08164fa9228bc94a00ef1366f00c81a69d0cc23ad6c21"
+    expected = f"t=1700000000,id=7,length=2,sha256={digest},v2={code}"
+    assert sign("secret", EDGE, b"{}", 1_700_000_000, 7) == expected
 
 
 @given(
@@ -20,35 +25,52 @@ def test_a_signature_is_pinned() -> None:
     number=st.integers(0, 2**62),
 )
 def test_what_was_signed_is_verified(secret: str, body: bytes, now: int, number: int) -> None:
-    assert verify(secret, sign(secret, body, now, number), body, now) == number
+    assert verify(secret, EDGE, sign(secret, EDGE, body, now, number), body, now) == number
 
 
 @pytest.mark.parametrize(
     ("secret", "header", "body"),
     [
-        ("other", sign("secret", b"body", 1000, 7), b"body"),
-        ("secret", sign("secret", b"body", 1000, 7), b"Body"),
-        ("secret", sign("secret", b"body", 1000, 7).replace("id=7", "id=8"), b"body"),
-        ("secret", sign("secret", b"body", 1000, 7).replace("t=1000", "t=1001"), b"body"),
-        ("secret", sign("secret", b"body", 1000, 7)[:-1], b"body"),
-        ("secret", sign("secret", b"body", 1000, 7) + "0", b"body"),
-        ("secret", "t=1000,id=٧,v1=" + "0" * 64, b"body"),
-        ("secret", "t=1000,id=" + "9" * 5000 + ",v1=" + "0" * 64, b"body"),
+        ("other", GOOD, b"body"),
+        ("secret", GOOD, b"Body"),
+        ("secret", GOOD, b"body and more"),
+        ("secret", GOOD.replace("id=7", "id=8"), b"body"),
+        ("secret", GOOD.replace("t=1000", "t=1001"), b"body"),
+        ("secret", GOOD.replace("length=4", "length=5"), b"body"),
+        ("secret", GOOD[:-1], b"body"),
+        ("secret", GOOD + "0", b"body"),
+        ("secret", GOOD.replace("id=7", "id=٧"), b"body"),
+        ("secret", GOOD.replace("id=7", "id=" + "9" * 5000), b"body"),
         ("secret", "", b"body"),
     ],
 )
 def test_what_was_changed_is_refused(secret: str, header: str, body: bytes) -> None:
     with pytest.raises(BadSignature, match="Newsstand-Signature"):
-        verify(secret, header, body, 1000)
+        verify(secret, EDGE, header, body, 1000)
+
+
+@pytest.mark.parametrize(
+    "recipient", [Recipient("west", "/told"), Recipient("edge", "/pushed"), Recipient("edge", "/told", "PUT")]
+)
+def test_a_signature_is_for_one_broker_path_and_method(recipient: Recipient) -> None:
+    with pytest.raises(BadSignature, match=f"for broker '{recipient.broker}' and path '{recipient.path}'"):
+        verify("secret", recipient, GOOD, b"body", 1000)
+
+
+def test_the_head_is_verified_without_the_body() -> None:
+    head = verify_head("secret", EDGE, GOOD, 1000)
+    assert (head.delivery_id, head.length) == (7, 4)
+    head.check(b"body")
+    with pytest.raises(BadSignature, match="not one of this body"):
+        head.check(b"Body")
 
 
 def test_what_is_too_old_or_from_the_future_is_refused() -> None:
-    header = sign("secret", b"body", 1000, 7)
-    assert verify("secret", header, b"body", 1300) == verify("secret", header, b"body", 700) == 7
+    assert verify("secret", EDGE, GOOD, b"body", 1300) == verify("secret", EDGE, GOOD, b"body", 700) == 7
     for now in (1301, 699):
         with pytest.raises(BadSignature, match="clocks"):
-            verify("secret", header, b"body", now)
-    assert verify("secret", header, b"body", 1301, tolerance_s=301) == 7
+            verify("secret", EDGE, GOOD, b"body", now)
+    assert verify("secret", EDGE, GOOD, b"body", 1301, tolerance_s=301) == 7
 
 
 def test_a_replay_is_one_number_for_each_sender() -> None:

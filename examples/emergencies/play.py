@@ -31,8 +31,10 @@ import httpx
 from newsstand.cluster.tokens import find_token
 from newsstand.errors import BadOption, NewsstandError
 from newsstand.scenarios.emergencies.city import City, Record
-from newsstand.signing import BadSignature, verify
+from newsstand.signing import BadSignature, Recipient, verify
 
+CALLBACK = "/told"
+"""Where the cluster posts notifications to."""
 PATIENCE_S = 30.0
 """How long a cluster that does not answer, or asks to wait, is tried again."""
 
@@ -149,10 +151,11 @@ class Cluster:
 class CityBroker:
     """A broker for everybody in the city: hears which streams have moved (PULL) and reads what is new in them."""
 
-    def __init__(self, cluster: Cluster, screen: Screen) -> None:
+    def __init__(self, name: str, cluster: Cluster, screen: Screen) -> None:
         self.notifications = 0
         self.results = 0
         self.secret = ""
+        self._recipient = Recipient(name, CALLBACK)
         self._cluster = cluster
         self._screen = screen
         self._read: Counter[str] = Counter()
@@ -163,7 +166,7 @@ class CityBroker:
     def hear(self, signature: str, body: bytes) -> bool:
         """Take a notification if the cluster has signed it. It is read later: the cluster must not wait."""
         try:
-            verify(self.secret, signature, body, time.time())
+            verify(self.secret, self._recipient, signature, body, time.time())
         except BadSignature as error:
             self._screen.line(f"a notification with a bad signature: {error}")
             return False
@@ -213,7 +216,7 @@ class CityBroker:
 def broker_of(city: City, cluster: Cluster, screen: Screen) -> Iterator[CityBroker]:
     """Register a broker with all that the city subscribes to; it leaves when the block ends."""
     name = f"city-{city.seed}"
-    broker = CityBroker(cluster, screen)
+    broker = CityBroker(name, cluster, screen)
 
     class Callback(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -230,7 +233,7 @@ def broker_of(city: City, cluster: Cluster, screen: Screen) -> Iterator[CityBrok
         threading.Thread(target=server.serve_forever, daemon=True).start()
         # The secret is told once, when a broker is made: one that an earlier play left behind must go first.
         cluster.ask("DELETE", f"/brokers/{name}", fine=404)
-        callback = f"http://127.0.0.1:{server.server_port}/"
+        callback = f"http://127.0.0.1:{server.server_port}{CALLBACK}"
         broker.secret = str(cluster.ask("PUT", f"/brokers/{name}", json={"callback": callback})["secret"])
         merged = city.merged()
         wanted = [

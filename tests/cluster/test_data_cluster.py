@@ -411,7 +411,7 @@ def test_a_dataset_is_made_used_and_dropped(here: Opened) -> None:
 
 
 def test_a_page_is_kept_and_whoever_matches_it_is_told(here: Opened) -> None:
-    with receiving() as receiver:
+    with receiving(broker="paged") as receiver:
         receiver.secret = here.cluster.register_broker("paged", receiver.url).secret
         assert here.cluster.register_broker("paged", receiver.url).secret == "", "it is told once"
         (art,) = here.subscribe("of_kind", "art", broker="paged", frontends=5)
@@ -551,7 +551,7 @@ def test_subscriptions_are_not_counted_at_every_scrape(seldom: Opened, monkeypat
 
 
 def test_a_publication_is_traced_to_the_streams_and_brokers_that_it_reached(here: Opened) -> None:
-    with receiving() as receiver:
+    with receiving(broker="tracer") as receiver:
         receiver.secret = here.cluster.register_broker("tracer", receiver.url).secret
         (one,) = here.subscribe("of_kind", "traced", broker="tracer")
         seq = here.publish({"id": "t", "kind": "traced"})

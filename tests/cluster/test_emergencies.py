@@ -22,7 +22,7 @@ from newsstand.cluster.matching import check_body, match
 from newsstand.cluster.records import Door, arrow_table
 from newsstand.cluster.tables import values_table
 from newsstand.model import Values
-from newsstand.signing import sign
+from newsstand.signing import Recipient, sign
 from newsstand.values import parse_values
 
 Record = dict[str, object]
@@ -143,7 +143,7 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), StandInAnswers)
         self.asked: list[tuple[str, str, bytes]] = []
-        self.callback = ""
+        self.callback = self.broker = ""
         self.position = 2
         self.answers: list[int] = []
         self.busy_once = True
@@ -168,6 +168,7 @@ class StandInAnswers(BaseHTTPRequestHandler):
                 self.notify()
         elif self.command == "PUT":
             cluster.callback = json.loads(body)["callback"]
+            cluster.broker = self.path.rpartition("/")[2]
             told = {"secret": "s3cret"}
         elif self.command == "DELETE":
             status, told = 404, {"error": "no such broker"}
@@ -192,7 +193,9 @@ class StandInAnswers(BaseHTTPRequestHandler):
         body = json.dumps({"channel": "reports_near", "streams": streams}).encode()
         now, delivery = int(time.time()), cluster.position
         for secret in ("s3cret", "a guess"):
-            headers = {"Newsstand-Signature": sign(secret, body, now, delivery)}
+            headers = {
+                "Newsstand-Signature": sign(secret, Recipient(cluster.broker, "/told"), body, now, delivery)
+            }
             cluster.answers.append(httpx.post(cluster.callback, content=body, headers=headers).status_code)
 
     def log_message(self, *_: object) -> None:

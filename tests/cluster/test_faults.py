@@ -168,7 +168,7 @@ def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with running(app, data) as cluster, receiving() as good:
+    with running(app, data) as cluster, receiving(broker="other") as good:
         with receiving() as bad:
             streams, bad.secret = subscribed(cluster, bad.url)
             good.secret = cluster.client.put("/brokers/other", json={"callback": good.url}).json()["secret"]

@@ -15,7 +15,7 @@ from results_suite import computed, over, row
 from newsstand.cluster.notify import Notifier
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.model import Broker, Subscription
-from newsstand.signing import HEADER, verify
+from newsstand.signing import HEADER, Recipient, verify
 
 NOW_MS = 1_700_000_000_000
 SECRET = "a secret"
@@ -24,7 +24,8 @@ SECRET = "a secret"
 class Listener:
     """A broker's door on loopback. Moods are used up one for each request, the last one stays."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, name: str = "north") -> None:
+        self.name = name
         self.moods = ["answer"]
         self.requests: list[dict[str, object]] = []
         self.answered: list[dict[str, object]] = []
@@ -57,7 +58,7 @@ class Listener:
     def _hear(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))
         said = json.loads(body)
-        assert verify(SECRET, request.headers[HEADER], body, NOW_MS // 1000) == said.get("delivery", 0)
+        assert self._verified(request, body) == said.get("delivery", 0)
         mood = self.moods.pop(0) if len(self.moods) > 1 else self.moods[0]
         self.requests.append(said)
         if mood == "hang":
@@ -75,6 +76,10 @@ class Listener:
         if mood == "flood":
             request.wfile.write(b"x" * 8192)
             self.released.wait(30)
+
+    def _verified(self, request: BaseHTTPRequestHandler, body: bytes) -> int:
+        recipient = Recipient(self.name, request.path)
+        return verify(SECRET, recipient, request.headers[HEADER], body, NOW_MS // 1000)
 
     def close(self) -> None:
         self.released.set()
@@ -206,7 +211,7 @@ def test_pauses_double_up_to_a_cap(store: SqliteResults, listener: Listener) -> 
 
 
 def test_a_broker_that_hangs_does_not_hold_up_another(store: SqliteResults, listener: Listener) -> None:
-    hangs = Listener()
+    hangs = Listener(name="south")
     hangs.moods = ["hang"]
     one = subscribed(store, listener)
     subscribed(store, hangs, "south")

@@ -80,7 +80,7 @@ class Pushing:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as one:
+    with receiving(broker="berlin") as one:
         yield one
 
 

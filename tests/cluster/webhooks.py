@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from newsstand.signing import verify
+from newsstand.signing import Recipient, verify
 
 
 class Receiver:
@@ -19,7 +19,8 @@ class Receiver:
     It answers with what `reply` makes of a message, or without a body if there is no `reply`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
         self.mood = "answer"
         self.secret = ""
         self.reply: Callable[[dict[str, Any]], bytes] | None = None
@@ -32,7 +33,8 @@ class Receiver:
 
     def take(self, body: bytes, signature: str) -> bytes | None:
         """What to answer a message with."""
-        self.deliveries.append(verify(self.secret, signature, body, now=int(time.time()), tolerance_s=7200))
+        recipient = Recipient(self.broker, "/notify")
+        self.deliveries.append(verify(self.secret, recipient, signature, body, time.time(), tolerance_s=7200))
         message = json.loads(body)
         self.told.append(message)
         for stream in message.get("streams", []):
@@ -44,9 +46,9 @@ class Receiver:
 
 
 @contextmanager
-def receiving(port: int = 0) -> Iterator[Receiver]:
+def receiving(port: int = 0, broker: str = "edge") -> Iterator[Receiver]:
     """A receiver that listens for the length of a `with` block, on a free port if none is given."""
-    receiver = Receiver()
+    receiver = Receiver(broker)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -9,10 +9,12 @@ from fastapi import APIRouter, Request, Response
 from newsstand.broker.api_shapes import PolicyShape
 from newsstand.broker.desk import TOLD_BODY, Desk
 from newsstand.broker.stats import stats_of
+from newsstand.broker.told import read_told
+from newsstand.broker.webhook import Sender
 from newsstand.caching import RESULT_POLICIES
-from newsstand.serving.refusals import BODY, TOKEN, answer, json_body, problems, unauthorized
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, json_body, problems, unauthorized
 from newsstand.serving.request_counts import CONTENT_TYPE
-from newsstand.signing import HEADER, BadSignature
+from newsstand.signing import HEADER, BadSignature, SignedHead
 
 
 def cluster_routes(desk: Desk) -> APIRouter:
@@ -22,20 +24,41 @@ def cluster_routes(desk: Desk) -> APIRouter:
     @routes.post("/told", status_code=204, response_class=Response, responses=problems(401, *BODY))
     async def told(request: Request) -> Response:
         """A signed notification of the data cluster's."""
-        async with desk.bodies.read(request, TOLD_BODY) as body:
-            try:
-                news = desk.webhook.take(request.headers.get(HEADER, ""), body, time.time())
-            except BadSignature as error:
-                desk.edge.metrics.webhook("refused")
-                raise unauthorized(str(error)) from None
-        desk.edge.metrics.webhook("repeated" if news is None else "taken")
-        if news is not None:
-            delivery, told = news
-            desk.edge.told(told)
-            desk.webhook.acted_on(delivery)
+        try:
+            head = admitted(desk, request, "cluster")
+            news = None
+            if not desk.webhook.seen("cluster", head):  # the answer to what was acted on may have been lost
+                async with desk.bodies.read(request, TOLD_BODY) as body:
+                    head.check(body)
+                    news = read_told(body)
+        except BadSignature as error:
+            desk.edge.metrics.webhook("refused")
+            raise forged(error) from None
+        if news is None or desk.webhook.seen("cluster", head):  # it may have come twice at a time
+            desk.edge.metrics.webhook("repeated")
+            return Response(status_code=204)
+        desk.edge.metrics.webhook("taken")
+        desk.edge.told(news)
+        desk.webhook.acted_on("cluster", head)
         return Response(status_code=204)
 
     return routes
+
+
+def admitted(desk: Desk, request: Request, sender: Sender) -> SignedHead:
+    """Verify the head of a signed request: whoever cannot sign gets no memory for a body. Raise BadSignature."""
+    head = desk.webhook.admit(sender, request.headers.get(HEADER, ""), time.time())
+    announced = request.headers.get("content-length", str(head.length))
+    if announced != str(head.length):
+        raise BadSignature(f"header {HEADER}: signed for a body of {head.length} bytes, which this is not")
+    return head
+
+
+def forged(error: BadSignature) -> Refused:
+    """Answer a request that is not signed as it should be, and read no body of it."""
+    refused = unauthorized(str(error))
+    refused.headers = {**(refused.headers or {}), "Connection": "close"}
+    return refused
 
 
 def operator_routes(desk: Desk) -> APIRouter:

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
+from newsstand.broker.api_cluster import admitted, forged
 from newsstand.broker.copies import read_pushed
 from newsstand.broker.desk import Desk
 from newsstand.broker.page_content import Content, TooLarge, is_fixed
@@ -19,7 +20,7 @@ from newsstand.planning.places import Place
 from newsstand.serving.near import INVALID_AT, MODIFIED, REDIRECT, REDIRECTS, near_of
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 from newsstand.serving.refusals import BODY, Refused, Responses, answer, not_now, problems, unauthorized
-from newsstand.signing import HEADER, BadSignature
+from newsstand.signing import BadSignature
 
 _PASSED_ON = (
     "content-type",
@@ -78,12 +79,16 @@ def copy_routes(desk: Desk) -> APIRouter:
     @routes.post("/pushed", response_model=dict[str, list[str]], responses=problems(401, *BODY))
     async def pushed(request: Request) -> Response:
         """Pages that the origin pushes, signed: which of them are here now, and which others have left."""
-        async with desk.bodies.read(request, PUSHED_BODY) as body:
-            try:
-                desk.webhook.take_push(request.headers.get(HEADER, ""), body, time.time())
-            except BadSignature as error:
-                raise unauthorized(str(error)) from None
-            offered = read_pushed(body)
+        try:
+            head = admitted(desk, request, "origin")
+            desk.webhook.require_new("origin", head)
+            async with desk.bodies.read(request, PUSHED_BODY) as body:
+                head.check(body)
+                desk.webhook.require_new("origin", head)
+                desk.webhook.acted_on("origin", head)
+                offered = read_pushed(body)
+        except BadSignature as error:
+            raise forged(error) from None
         kept = await desk.pages.copies.pushed(offered.pages)
         return answer({"kept": kept.kept, "left": kept.left})
 

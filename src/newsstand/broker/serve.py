@@ -114,7 +114,8 @@ class Parts:
         self.fault: NewsstandError | None = None
         """Why the broker cannot do its work at all."""
         self.give_up: Callable[[], None] = lambda: None
-        self._callback = f"{(settings.callback or url).rstrip('/')}/told"
+        callback = settings.callback or url
+        self._callback = f"{callback.rstrip('/')}/told"
         secret = _secret(settings, store)
         instance = _instance(store)
         verify: ssl.SSLContext | bool = True
@@ -126,7 +127,7 @@ class Parts:
             verify=verify,
             limits=LIMITS,
         )
-        self.webhook = Webhook()
+        self.webhook = Webhook(settings.name, callback)
         self.metrics = Metrics()
         journal = Journal(store)
         tokens = Tokens(key(secret, "subscribers"))

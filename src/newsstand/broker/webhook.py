@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from newsstand.broker.told import Told, read_told
-from newsstand.signing import HEADER, BadSignature, Replays, verify
+from collections.abc import Mapping
+from typing import Literal
 
-CLUSTER = "cluster"
-ORIGIN = "origin"
+import httpx
+
+from newsstand.signing import HEADER, BadSignature, Recipient, Replays, SignedHead, verify_head
+
+Sender = Literal["cluster", "origin"]
+PATHS: Mapping[Sender, str] = {"cluster": "/told", "origin": "/pushed"}
+"""Where each sender posts to, below the broker's callback address. Each numbers its deliveries by itself."""
 
 
 class Webhook:
     """Verifies notifications under the secret that the cluster gave to this broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str, callback: str) -> None:
+        """`callback`: the address below which the cluster reaches the broker."""
+        self._recipients = {sender: Recipient(broker, path_of(callback, path)) for sender, path in PATHS.items()}
         self._secret: str | None = None
         self._replays = Replays()
 
@@ -27,27 +34,26 @@ class Webhook:
         """Whether there is a secret to verify with."""
         return self._secret is not None
 
-    def take(self, signature: str, body: bytes, now_s: float) -> tuple[int, Told] | None:
-        """What the cluster tells, under its number; None if it was told before, or only asks.
-
-        BadSignature if it is not from the cluster. Until `acted_on`, a repetition is told again.
-        """
+    def admit(self, sender: Sender, signature: str, now_s: float) -> SignedHead:
+        """Verify the head of a notification, before its body is read; raise BadSignature."""
         if self._secret is None:
             raise BadSignature("this broker is not registered at a cluster yet")
-        delivery = verify(self._secret, signature, body, now_s)
-        if self._replays.seen(CLUSTER, delivery):
-            return None
-        return delivery, read_told(body)
+        return verify_head(self._secret, self._recipients[sender], signature, now_s)
 
-    def take_push(self, signature: str, body: bytes, now_s: float) -> None:
-        """A push of the origin's, which counts by itself; BadSignature if it is not from there, or not new."""
-        if self._secret is None:
-            raise BadSignature("this broker is not registered at a cluster yet")
-        push = verify(self._secret, signature, body, now_s)
-        if self._replays.seen(ORIGIN, push):
+    def seen(self, sender: Sender, head: SignedHead) -> bool:
+        """Tell whether a notification was acted on before, or only asks whether the broker answers."""
+        return self._replays.seen(sender, head.delivery_id)
+
+    def require_new(self, sender: Sender, head: SignedHead) -> None:
+        """Raise BadSignature for a notification that was acted on before."""
+        if self.seen(sender, head):
             raise BadSignature(f"header {HEADER}: this push, or one after it, was taken already")
-        self._replays.remember(ORIGIN, push)
 
-    def acted_on(self, delivery: int) -> None:
-        """A notification needs no repetition."""
-        self._replays.remember(CLUSTER, delivery)
+    def acted_on(self, sender: Sender, head: SignedHead) -> None:
+        """Remember a notification, which needs no repetition."""
+        self._replays.remember(sender, head.delivery_id)
+
+
+def path_of(callback: str, route: str) -> str:
+    """Return the path of a route below an address, as it is written into requests."""
+    return httpx.URL(f"{callback.rstrip('/')}{route}").raw_path.decode("ascii")

@@ -22,7 +22,7 @@ from newsstand.cluster.own_loop import OwnLoop
 from newsstand.cluster.results import Delivery, Results
 from newsstand.errors import BadOption
 from newsstand.model import Broker
-from newsstand.signing import HEADER, sign
+from newsstand.signing import HEADER, Recipient, sign
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +61,12 @@ def trusting(authority: Path | None) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise BadOption(f"{authority}: no certificates can be read ({error.strerror})") from error
+
+
+def signed(broker: Broker, url: str, body: bytes, timestamp: int, delivery: int) -> str:
+    """Return the signature of a request to a broker, for the path that the URL has in the request."""
+    recipient = Recipient(broker.name, httpx.URL(url).raw_path.decode("ascii"))
+    return sign(broker.secret, recipient, body, timestamp, delivery)
 
 
 class Notifier:
@@ -252,9 +258,9 @@ class Notifier:
     async def _post(self, client: httpx.AsyncClient, served: _Served, body: bytes, delivery: int) -> bool:
         """Whether the broker answered with 2xx, in time. Redirects are not followed."""
         broker = served.broker
-        signature = sign(broker.secret, body, self._now_ms() // 1000, delivery)
-        headers = {"Content-Type": "application/json", HEADER: signature}
         try:
+            signature = signed(broker, broker.callback, body, self._now_ms() // 1000, delivery)
+            headers = {"Content-Type": "application/json", HEADER: signature}
             # A limit for the whole: httpx only limits each step, and an answer may come byte by byte.
             async with (
                 asyncio.timeout(self._timeout_s + len(body) / _BYTES_A_SECOND),

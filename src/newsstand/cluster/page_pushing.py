@@ -14,11 +14,11 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from newsstand.cluster.notify import trusting
+from newsstand.cluster.notify import signed, trusting
 from newsstand.cluster.own_loop import OwnLoop
 from newsstand.cluster.page_origin import PageOrigin, PagePush
 from newsstand.model import Broker
-from newsstand.signing import HEADER, sign
+from newsstand.signing import HEADER
 
 TIMEOUT_S = 60.0
 """How long a push may take as a whole: the push-cache fetches what it keeps meanwhile."""
@@ -110,21 +110,19 @@ class PagePushing:
         if not offers:
             return 0
         body = msgspec.json.encode({"pages": list(offers.values())})
-        answer = await self._post(push.cache.push, body, broker.secret)
+        answer = await self._post(push.cache.push, body, broker)
         kept = [path for path in answer.kept if path in offers]
         self._origin.taken(push.cache.name, kept, answer.left)
         self._told(len(kept))
         return len(kept)
 
-    async def _post(self, url: str, body: bytes, secret: str) -> PushAnswer:
+    async def _post(self, url: str, body: bytes, broker: Broker) -> PushAnswer:
         now_ms = self._now_ms()
         self._last_id = max(now_ms, self._last_id + 1)
-        headers = {
-            "Content-Type": "application/json",
-            HEADER: sign(secret, body, now_ms // 1000, self._last_id),
-        }
         answered = bytearray()
         try:
+            signature = signed(broker, url, body, now_ms // 1000, self._last_id)
+            headers = {"Content-Type": "application/json", HEADER: signature}
             # A limit for the whole: httpx only limits each step, and an answer may come byte by byte.
             async with (
                 asyncio.timeout(self._timeout_s),
