@@ -14,6 +14,7 @@ NewsstandError
 │   ├── BadNetwork      a file that describes a network is malformed
 │   ├── BadPolicyFile   a user's own policy cannot be loaded, compiled or scored
 │   └── UnknownPolicy   no policy of that name
+├── LimitReached        a limit of the settings is reached: something has to go first
 ├── Duplicate           another process acts as the broker of that name
 ├── Busy                more is coming in than goes out: try again after a while
 ├── NoRoom              the disk is full: nothing was added, and what was accepted before is intact
@@ -75,6 +76,10 @@ class BadPolicyFile(BadInput):
 
 class UnknownPolicy(BadInput):
     """No policy has that name."""
+
+
+class LimitReached(NewsstandError):
+    """A limit of the settings is reached; the message names it."""
 
 
 class Duplicate(NewsstandError):

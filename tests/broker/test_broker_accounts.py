@@ -24,11 +24,12 @@ from newsstand.broker.accounts import (
 )
 from newsstand.broker.home import Taken
 from newsstand.broker.journal import Journal
-from newsstand.broker.members import MOST_SESSIONS, Elsewhere, Members
+from newsstand.broker.members import Elsewhere, Members
 from newsstand.broker.permits import permits, permits_channel
 from newsstand.broker.records import Allowed, Record, Session, SessionChange
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.errors import BadInput, BadOption, Busy
+from newsstand.serving.limits import MOST_SESSIONS
 
 KEY = "a key of this platform's, 32 bytes or more"
 PASSWORD = "correct horse"

@@ -532,6 +532,7 @@ def test_a_request_is_one_line_of_json_without_its_token(call: Callers, caplog: 
     assert told["route"] == "/datasets/{dataset}/publications"
     assert (told["status"], told["token"], told["request"]) == (200, "gate", "mine-1")
     assert told["bytes"] == len(given.content)
+    assert told["client"] == "127.0.0.1"
     assert "newsstand_" not in "".join(lines)
 
 

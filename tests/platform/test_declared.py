@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from newsstand.cli.main import run
@@ -18,6 +19,7 @@ from newsstand.platform.declared import read_declared
 from newsstand.platform.parts import Platform, Ports, plan
 from newsstand.platform.running import running
 from newsstand.platform.supervisor import CannotStart
+from newsstand.serving.limits import Limits
 
 WHOLE = """
 [cluster]
@@ -223,3 +225,39 @@ def test_a_mistake_in_rules_of_topics_is_told_with_its_place(tmp_path: Path, tex
     with pytest.raises(BadAppFile) as raised:
         read_declared(app(tmp_path, text))
     assert [one.startswith(f"{tmp_path / 'newsstand.toml'}: {mistake}") for one in raised.value.mistakes] == [True]
+
+
+@pytest.mark.parametrize("key", Limits.__struct_fields__)
+def test_every_limit_has_its_row(key: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "app-folder.md").read_text()
+    table = page.partition("\n## `[limits]`\n")[2].partition("\n## ")[0]
+    default = next(one.default for one in msgspec.structs.fields(Limits) if one.name == key)
+    assert f"\n| `{key}` | {default:,} |" in table
+
+
+def test_limits_are_told_to_coordinator_and_brokers(tmp_path: Path) -> None:
+    app = tmp_path / "newsstand.toml"
+    app.write_text('[limits]\naccounts = 5\n[[brokers]]\nname = "own"\nlimits = {accounts = 7}\n[[brokers]]\n')
+    made = plan(read_app(tmp_path), read_declared(tmp_path), data=tmp_path / "data", ports=Ports(0))
+    by_part = {file.parent.name: tomllib.loads(text) for file, text in made.settings.items()}
+    assert by_part["coordinator"]["coordinator"]["limits"] == {"accounts": 5}
+    assert by_part["own"]["broker"]["limits"] == {"accounts": 7}
+    assert by_part["edge2"]["broker"]["limits"] == {"accounts": 5}
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("[limits]\naccount = 5", "limits.account: is not known; known: accounts, registrations_per_hour"),
+        ('[limits]\naccounts = "many"', "limits.accounts: Expected `int`, got `str`"),
+        ("[limits]\nsessions = 101", "limits.sessions: Expected `int` <= 100"),
+        ("[coordinator]\ntrusted_proxies = ['*']", "coordinator.trusted_proxies: '*' is neither an address"),
+        ("[[brokers]]\ntrusted_proxies = ['*']", "brokers, number 1: trusted_proxies: '*' is neither an address"),
+        ("[[brokers]]\nlimits = {sockets = 0}", "brokers, number 1: limits: Expected `int` >= 1"),
+    ],
+)
+def test_a_mistake_in_limits_names_its_place(table: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "newsstand.toml").write_text(table)
+    with pytest.raises(BadAppFile) as mistakes:
+        read_declared(tmp_path)
+    assert mistakes.value.mistakes[0].startswith(f"{tmp_path / 'newsstand.toml'}: {told}")

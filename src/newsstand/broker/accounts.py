@@ -76,10 +76,13 @@ class Passwords:
 
     async def hash(self, password: str) -> str:
         """What is kept of a password."""
-        return await self._slowly(self._hasher.hash, password)
+        return await self._slowly(lambda: None, self._hasher.hash, password)
 
-    async def verify(self, kept: str | None, password: str) -> bool:
-        """Whether it is the password; for a subscriber that is not known it takes as long, and is False."""
+    async def verify(self, kept: str | None, password: str, require: Callable[[], None] = lambda: None) -> bool:
+        """Whether it is the password; for a subscriber that is not known it takes as long, and is False.
+
+        `require` raises if the password is not to be looked at any more when its turn has come.
+        """
 
         def verified() -> bool:
             try:
@@ -87,14 +90,17 @@ class Passwords:
             except (VerificationError, InvalidHashError):
                 return False
 
-        return await self._slowly(verified) and kept is not None
+        return await self._slowly(require, verified) and kept is not None
 
-    async def _slowly(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _slowly(
+        self, require: Callable[[], None], function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         if self._waiting >= self._queue:
             raise Busy("too many logins at once; try again in a moment")
         self._waiting += 1
         try:
             async with self._turn:
+                require()
                 return await asyncio.to_thread(function, *args, **kwargs)
         finally:
             self._waiting -= 1

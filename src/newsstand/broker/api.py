@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
@@ -16,11 +18,11 @@ from newsstand.broker.change_sender import Superseded
 from newsstand.broker.desk import Desk, refused
 from newsstand.broker.members import Elsewhere, GoingDown
 from newsstand.broker.overlay_door import serve_neighbour
-from newsstand.broker.socket_frames import BROKEN, GOING_DOWN, MOVED, NO_TOKEN, Dismissed
+from newsstand.broker.socket_frames import BROKEN, GOING_DOWN, MOVED, NO_TOKEN, TOO_MANY, Dismissed
 from newsstand.broker.socket_talk import serve_socket
 from newsstand.broker.topic_rules import TopicRules
 from newsstand.broker.topic_socket import Guest, serve_topics
-from newsstand.errors import NewsstandError
+from newsstand.errors import LimitReached, NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
 from newsstand.serving.refusals import answer_errors
@@ -76,11 +78,13 @@ def _add_notifications(api: FastAPI, desk: Desk) -> None:
             admit=admit,
             on_ready=ready,
             on_ack=acknowledge,
+            require_room=lambda guest: _require_room(desk, guest),
         )
 
 
 def _add_topics(api: FastAPI, desk: Desk) -> None:
     rules = TopicRules(desk.settings.topics)
+    interests: Counter[str] = Counter()
 
     async def admit(token: str) -> Guest:
         guest = await _admitted(desk, token)
@@ -91,12 +95,30 @@ def _add_topics(api: FastAPI, desk: Desk) -> None:
     @api.websocket("/topics")
     async def topics(websocket: WebSocket) -> None:
         """Publications and subscriptions of topics, and their past."""
-        await serve_topics(websocket, desk.edge.topic_hub, desk.topics, admit, rules)
+        await serve_topics(
+            websocket,
+            desk.edge.topic_hub,
+            desk.topics,
+            admit,
+            rules,
+            desk.members.limits,
+            interests,
+            lambda guest: _require_room(desk, guest),
+        )
 
     @api.websocket("/overlay")
     async def overlay(websocket: WebSocket) -> None:
         """The link of a neighbour."""
         await serve_neighbour(websocket, desk.topics.links, desk.topics.key)
+
+
+def _require_room(desk: Desk, guest: Guest) -> None:
+    try:
+        desk.members.limits.require(
+            "sockets", desk.edge.sockets(guest.member), f"WebSockets of '{guest.member.name}'"
+        )
+    except LimitReached as error:
+        raise Dismissed(TOO_MANY, str(error)) from None
 
 
 async def _admitted(desk: Desk, token: str) -> Guest:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fastapi import APIRouter, Request, Response
 
-from newsstand.broker.accounts import BadToken
+from newsstand.broker.accounts import NAME, BadLogin, BadToken
 from newsstand.broker.api_shapes import Login, NameShape, NewPassword, PairShape, Refresh, Registration
 from newsstand.broker.desk import Desk
 from newsstand.broker.members import Member
 from newsstand.broker.records import Allowed
+from newsstand.errors import Busy
+from newsstand.serving.client_address import client_of, network_of
+from newsstand.serving.rates import Rate
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, json_body, problems, unauthorized
+
+logger = logging.getLogger(__name__)
+HOUR_S = 3600.0
 
 
 def account_routes(desk: Desk) -> APIRouter:
     """Everything about names, passwords and sessions."""
     routes = APIRouter(tags=["accounts"])
+    registrations = Rate(desk.settings.limits.registrations_per_hour, HOUR_S)
 
     @routes.post(
         "/subscribers",
@@ -25,23 +36,28 @@ def account_routes(desk: Desk) -> APIRouter:
     )
     async def register(request: Request) -> Response:
         """Register as a subscriber."""
-        if not desk.settings.registration:
+        operator = desk.is_operator(request)
+        if not operator and not desk.settings.registration:
             await desk.admin(request)
         given = await desk.body(request, Registration)
-        await desk.members.register(given.name, given.password)
+        address = "" if operator else network_of(client_of(request.scope))
+        if address:
+            registrations.take(address, "too many registrations from this address; try again later")
+        await desk.members.register(given.name, given.password, address)
         return answer({"name": given.name}, 201)
 
     @routes.post(
         "/login",
         response_model=PairShape,
-        responses=problems(401, 503, 507, *BODY),
+        responses=problems(401, 429, 503, 507, *BODY),
         openapi_extra=json_body(Login),
     )
     async def login(request: Request) -> Response:
         """Begin a session, limited to channels and values if so asked."""
         given = await desk.body(request, Login)
         allow = None if given.allow is None else [Allowed(one.channel, one.values) for one in given.allow]
-        return answer(await desk.members.login(given.name, given.password, allow))
+        with _noted(request, given.name) as address:
+            return answer(await desk.members.login(given.name, given.password, allow, address))
 
     @routes.post(
         "/refresh",
@@ -89,7 +105,8 @@ def account_routes(desk: Desk) -> APIRouter:
         elif given.current is None:
             raise Refused(422, "current: is missing; give the password until now")
         else:
-            await desk.members.change_password(member, given.current, given.password)
+            with _noted(request, name) as address:
+                await desk.members.change_password(member, given.current, given.password, address)
         return Response(status_code=204)
 
     @routes.delete(
@@ -106,6 +123,21 @@ def account_routes(desk: Desk) -> APIRouter:
         return Response(status_code=204)
 
     return routes
+
+
+@contextmanager
+def _noted(request: Request, name: str) -> Iterator[str]:
+    """Log a password that is refused, with the account and the address of the client, which is given."""
+    address = client_of(request.scope)
+    if NAME.fullmatch(name) is None:  # it may be a password in the wrong field
+        name = "(not a name)"
+    request.scope.setdefault("state", {})["token"] = name
+    try:
+        yield address
+    except (BadLogin, Busy) as error:
+        told = {"account": name, "client": address, "reason": str(error)}
+        logger.warning("a login failed", extra={"told": told})
+        raise
 
 
 async def _own(desk: Desk, request: Request, name: str) -> Member:

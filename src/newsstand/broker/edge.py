@@ -12,7 +12,7 @@ from newsstand.broker.broker import Broker, Reading, Span
 from newsstand.broker.channel_list import ChannelList
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
-from newsstand.broker.permits import bound_values, follows_rules, permits
+from newsstand.broker.permits import bound_values, follows_rules, permits, require_sizes
 from newsstand.broker.pulls import Pulls
 from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
@@ -135,6 +135,11 @@ class Edge:
         for hub in (self.hub, self.topic_hub):
             hub.close(code, reason, subscriber=sid)
 
+    def sockets(self, member: Member) -> int:
+        """How many WebSockets a subscriber has here, over all its sessions."""
+        hubs = (self.hub, self.topic_hub)
+        return sum(hub.connections_of(sid) for hub in hubs for sid in member.record.sessions)
+
     @property
     def connections(self) -> int:
         """How many WebSockets of subscribers there are."""
@@ -163,6 +168,7 @@ class Edge:
         """Make a subscription, and whether it is new."""
         channel = await self.channels.find(channel_name)
         values = parse_values(channel, bound_values(channel, given, member.name))
+        require_sizes(self.members.limits, channel, values)
         named = dict(zip((one.name for one in channel.parameters), values, strict=True))
         if not permits(member.claims.allow, channel.name, named):
             raise NotFound(f"no channel '{channel_name}' with these values, for this token")
@@ -170,6 +176,8 @@ class Edge:
         held = member.record.subscriptions.get(key)
         if held is not None and key in self._streams:
             return self._frontend(key, held), False
+        held_now = len(member.record.subscriptions)  # before the cluster is told of the stream
+        self.members.limits.require("subscriptions", held_now, "subscriptions of one subscriber")
         stream = subscription_id(channel.name, values, self.name)
         self.backends.more(stream, channel.name, values)
         if stream not in self.core:

@@ -17,7 +17,7 @@ from newsstand.broker.change_sender import REPLICATION_S, Applied, ChangeSender,
 from newsstand.broker.overlay_told import Overlay, OverlayTold, Placement
 from newsstand.broker.records import Change, Record
 from newsstand.broker.store import Store
-from newsstand.errors import NewsstandError, NotFound
+from newsstand.errors import Busy, LimitReached, NewsstandError, NotFound
 from newsstand.model import INSTANCE_HEADER
 
 logger = logging.getLogger(__name__)
@@ -228,10 +228,17 @@ class Home:
 
     # Subscribers.
 
-    async def register_subscriber(self, name: str, hash: str) -> int:
-        """Take a name for a new subscriber, and return its epoch; Taken if somebody has it."""
-        body = {"name": name, "hash": hash, "broker": self._broker}
+    async def register_subscriber(self, name: str, hash: str, address: str = "") -> int:
+        """Take a name for a new subscriber, and return its epoch; Taken if somebody has it.
+
+        Raise LimitReached if there are too many subscribers, Busy if too many come from the client's address.
+        """
+        body = {"name": name, "hash": hash, "broker": self._broker, "client": address}
         response = await self._request("POST", "/subscribers", body)
+        if response.status_code == 429:
+            raise Busy(_problem(response).error, float(response.headers.get("Retry-After", "1")))
+        if response.status_code == 409 and _problem(response).reason == "limit":
+            raise LimitReached(_problem(response).error)
         if response.status_code == 409 and not _problem(response).reason:
             raise Taken(f"the name '{name}' is taken")
         return _decoded(_accepted(response), _Added).epoch

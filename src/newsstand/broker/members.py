@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -22,6 +24,7 @@ from newsstand.broker.accounts import (
     check_name_and_password,
     check_password,
 )
+from newsstand.broker.attempts import Attempts
 from newsstand.broker.home import Home, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.records import (
@@ -43,13 +46,11 @@ from newsstand.broker.records import (
 )
 from newsstand.errors import NewsstandError, NotFound
 from newsstand.model import Scalar
+from newsstand.serving.limits import Limits
 
 Durability = Literal["broker", "replicated"]
 durability: ContextVar[Durability] = ContextVar("durability", default="broker")
 """Where the changes of the present request are durable: at this broker alone, or at the coordinator too."""
-
-MOST_SESSIONS = 100
-"""Of one subscriber; the one that ends first makes room for a new one."""
 
 
 class Elsewhere(NewsstandError):
@@ -120,6 +121,7 @@ class Members:
         random: Callable[[int], str],
         now_ms: Callable[[], int],
         unsent: Callable[[], Sequence[Change]] = list,
+        limits: Limits = Limits(),  # noqa: B008  it is frozen
     ) -> None:
         """`random` gives a text of so many random bytes; `unsent` what the coordinator has not heard of yet."""
         self.records = records
@@ -129,6 +131,8 @@ class Members:
         self._random = random
         self._now_ms = now_ms
         self._unsent = unsent
+        self.limits = limits
+        self.attempts = Attempts()
         self._registering: set[str] = set()
         self._refreshing: set[str] = set()
         self._ending: set[str] = set()
@@ -138,30 +142,38 @@ class Members:
         """The lease of this broker in which the coordinator has confirmed a record last."""
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Subscriptions that are being made: two requests for one must not make it twice."""
+        self._promised: Counter[str] = Counter()
+        """How many subscriptions are being made for each subscriber, to be counted with those that it has."""
         self.leaving = False
         """Whether the broker is going down: nothing is changed any more."""
         self.home: Home | None = None
         self.comings: Comings | None = None
 
-    async def register(self, name: str, password: str) -> None:
-        """Make a subscriber; Taken if there is one of that name."""
+    async def register(self, name: str, password: str, address: str = "") -> None:
+        """Make a subscriber; Taken if there is one of that name, LimitReached if there are too many.
+
+        The coordinator counts registrations by the client's address; none is given for those of operators.
+        """
         check_name_and_password(name, password)
         if name in self.records or name in self._registering:
             raise Taken(f"the name '{name}' is taken")
+        if self.home is None:
+            self.limits.require("accounts", len(self.records) + len(self._registering), "accounts")
         self._registering.add(name)
         try:
             hash = await self._passwords.hash(password)
-            epoch = 0 if self.home is None else await self.home.register_subscriber(name, hash)
+            epoch = 0 if self.home is None else await self.home.register_subscriber(name, hash, address)
             await self.adopt([Record(name, hash, epoch=epoch, born=epoch)])
         finally:
             self._registering.remove(name)
 
-    async def login(self, name: str, password: str, allow: list[Allowed] | None) -> Pair:
-        """Begin a session, limited to `allow` if that is given."""
+    async def login(self, name: str, password: str, allow: list[Allowed] | None, address: str = "") -> Pair:
+        """Begin a session, limited to `allow` if that is given; Busy if too many from the address have failed."""
+        self.attempts.require(name, address)
         known = self.records.get(name)
         if self.home is not None and (known is None or not await self._is_current(known, fresh=True)):
             known = (await self.home.lookup([name])).get(name)
-        if not await self._passwords.verify(None if known is None else known.hash, password):
+        if not await self._verify(name, None if known is None else known.hash, password, address):
             raise BadLogin("the name or the password is wrong")
         record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
         if record is None:
@@ -203,9 +215,20 @@ class Members:
             raise BadToken("the session has ended: log in")
         return Member(record, claims)
 
-    async def change_password(self, member: Member, current: str, password: str) -> None:
+    async def _verify(self, name: str, hash: str | None, password: str, address: str) -> bool:
+        """Whether a password is right; failures slow further attempts down."""
+
+        def require() -> None:
+            self.attempts.require(name, address)
+
+        require()
+        is_right = await self._passwords.verify(hash, password, require)
+        (self.attempts.succeeded if is_right else self.attempts.failed)(name, address)
+        return is_right
+
+    async def change_password(self, member: Member, current: str, password: str, address: str = "") -> None:
         """Give a subscriber another password, if it knows the current one; its other sessions end."""
-        if not await self._passwords.verify(member.record.hash, current):
+        if not await self._verify(member.name, member.record.hash, current, address):
             raise BadLogin("the current password is wrong")
         await self.set_password(member.name, password, keep=member.claims.session)
 
@@ -298,12 +321,25 @@ class Members:
         async with self._making.setdefault(key, asyncio.Lock()):
             record = self._here(name)
             if key not in record.subscriptions:
+                held = len(record.subscriptions) + self._promised[name]
+                self.limits.require("subscriptions", held, "subscriptions of one subscriber")
                 version = record.next_version()
-                await self.change(Subscribe(name, key, channel, values, position, version))
+                with self._promise(name):
+                    await self.change(Subscribe(name, key, channel, values, position, version))
         record = self._here(name)  # it may have gone and come meanwhile
-        if (held := record.subscriptions.get(key)) is None:
+        if (made := record.subscriptions.get(key)) is None:
             raise Elsewhere(name)
-        return record, held
+        return record, made
+
+    @contextmanager
+    def _promise(self, name: str) -> Iterator[None]:
+        self._promised[name] += 1
+        try:
+            yield
+        finally:
+            self._promised[name] -= 1
+            if not self._promised[name]:
+                del self._promised[name]
 
     async def unsubscribe(self, name: str, key: str) -> None:
         """Drop a subscription; raise Elsewhere."""
@@ -392,8 +428,8 @@ class Members:
     def _making_room(self, record: Record, now: int) -> list[EndSession]:
         over = [sid for sid, session in record.sessions.items() if session.expires <= now]
         left = [sid for sid in record.sessions if sid not in over]
-        if len(left) >= MOST_SESSIONS:
-            over.append(min(left, key=lambda sid: record.sessions[sid].expires))
+        if (surplus := len(left) - self.limits.sessions + 1) > 0:
+            over += sorted(left, key=lambda sid: record.sessions[sid].expires)[:surplus]
         return [EndSession(record.name, sid, record.epoch) for sid in over]
 
     def _pair(self, name: str, sid: str) -> Pair:

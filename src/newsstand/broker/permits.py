@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from newsstand.broker.records import Allowed
-from newsstand.errors import NewsstandError
-from newsstand.model import Channel, Scalar
+from newsstand.errors import BadValues, NewsstandError
+from newsstand.model import Channel, Scalar, Values
+from newsstand.serving.limits import Limits
 
 
 class Forbidden(NewsstandError):
@@ -50,6 +53,24 @@ def _bound(channel: Channel, name: str, value: Scalar, subscriber: str) -> Scala
             f"leave it out, or give '{subscriber}'"
         )
     return value
+
+
+def require_sizes(limits: Limits, channel: Channel, values: Values) -> None:
+    """Raise BadValues if the values of a subscription are larger than the limits."""
+    total = 2
+    for parameter, value in zip(channel.parameters, values, strict=True):
+        size = len(msgspec.json.encode(value))
+        total += size + 1
+        if size > limits.value_bytes:
+            raise BadValues(
+                f"channel '{channel.name}', parameter '{parameter.name}': the value has {size:,} bytes as JSON; "
+                f"limits.value_bytes allows {limits.value_bytes:,}"
+            )
+    if total > limits.values_bytes:
+        raise BadValues(
+            f"channel '{channel.name}': the values have {total:,} bytes as JSON; "
+            f"limits.values_bytes allows {limits.values_bytes:,}"
+        )
 
 
 def permits(allow: Sequence[Allowed] | None, channel: str, values: Mapping[str, Scalar]) -> bool:

@@ -36,6 +36,7 @@ from newsstand.broker.webhook import Webhook
 from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError, NotFound
 from newsstand.model import INSTANCE_HEADER
+from newsstand.serving.client_address import proxy_options
 from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
@@ -78,6 +79,7 @@ def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
             http=limited_http(settings.http_limits),
             ws=Connection,
             ws_ping_interval=None,
+            **proxy_options(settings.trusted_proxies),
         )
         bound.listen(BACKLOG)  # who reads the address may connect at once
         say(f"newsstand: broker {settings.name} on {url}")
@@ -139,6 +141,7 @@ class Parts:
             secrets.token_urlsafe,
             wall_clock_ms,
             lambda: store.unsent(2**31)[1],
+            settings.limits,
         )
         upstream = Upstream(self._cluster_http, settings.name)
         results = AdaptiveCaches[str, bytes](

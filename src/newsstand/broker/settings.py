@@ -14,7 +14,9 @@ from newsstand.broker.topic_rules import TopicRule
 from newsstand.caching import RESULT_POLICIES, live_page_policies
 from newsstand.errors import BadOption
 from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, OpportunisticPolicy, is_topic
+from newsstand.serving.client_address import require_proxies
 from newsstand.serving.http_protocol import HttpLimits
+from newsstand.serving.limits import Limits
 from newsstand.serving.process import Tls
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -87,6 +89,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Connections of all clients, WebSockets included."""
     max_connections_per_address: Positive = 10_000
     """Connections of one client address; a reverse proxy counts as one client."""
+    trusted_proxies: list[str] = []
+    """Addresses and networks of reverse proxies whose `X-Forwarded-For` names the client."""
+    limits: Limits = Limits()
+    """What subscribers may have at most."""
     certificate: Path | None = None
     key: Path | None = None
     authority: Path | None = None
@@ -119,6 +125,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 AllowedHost.parse(host)
             except BadOption as error:
                 raise BadOption(f"pages_allow: {error}") from None
+        try:
+            require_proxies(self.trusted_proxies)
+        except BadOption as error:
+            raise BadOption(f"trusted_proxies: {error}") from None
         for topic in self.storages:
             if not is_topic(topic):
                 raise BadOption(f"storages: {topic!r} cannot be a topic")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
@@ -15,6 +16,9 @@ from newsstand.broker.socket_frames import MALFORMED, NO_TOKEN, READY, Dismissed
 from newsstand.broker.socket_opening import EXTENSION
 from newsstand.broker.sockets import Hub
 from newsstand.errors import BadInput
+from newsstand.serving.client_address import client_of
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
 """How long a client may take to send its token."""
@@ -55,6 +59,7 @@ async def serve_socket(
     on_ready: Callable[[A], Iterable[tuple[str, int | None]]],
     on_ack: Callable[[A, Acknowledged], Awaitable[Acknowledged]],
     patience_s: float = PATIENCE_S,
+    require_room: Callable[[A], None] = lambda _: None,
 ) -> None:
     """Let a client in and give its connection to the hub; returns as soon as the client is settled.
 
@@ -63,7 +68,7 @@ async def serve_socket(
     hub, so that no signal falls in between. `on_ack` returns once the acknowledgement is durable; it may raise
     Dismissed, or BadInput, which closes with 4000.
     """
-    let_in = await let_into(websocket, hub, admit, patience_s)
+    let_in = await let_into(websocket, hub, admit, patience_s, require_room)
     if let_in is None:
         return
     connection, admitted = let_in
@@ -79,15 +84,25 @@ async def serve_socket(
 
 
 async def let_into(
-    websocket: WebSocket, hub: Hub, admit: Admits[A], patience_s: float = PATIENCE_S
+    websocket: WebSocket,
+    hub: Hub,
+    admit: Admits[A],
+    patience_s: float = PATIENCE_S,
+    require_room: Callable[[A], None] = lambda _: None,
 ) -> tuple[Connection, A] | None:
-    """The connection of a client whom its token admits, joined to the hub in the step that returns; else None."""
+    """The connection of a client whom its token admits, joined to the hub in the step that returns; else None.
+
+    `require_room` raises Dismissed if who is admitted has too many connections.
+    """
     connection = websocket.scope["extensions"][EXTENSION]
     assert isinstance(connection, Connection)
     try:
         await websocket.accept()
         admitted = await admit(await _token_of(websocket, patience_s))
+        require_room(admitted)
     except Dismissed as dismissed:
+        told = {"client": client_of(websocket.scope), "route": websocket.scope["path"], "code": dismissed.code}
+        logger.info("a WebSocket was refused: %s", dismissed.reason, extra={"told": told})
         connection.close(dismissed.code, dismissed.reason)
         return None
     except WebSocketDisconnect:

@@ -56,6 +56,11 @@ class Hub:
         """Has the subscriber any connection here?"""
         return subscriber in self._present
 
+    def connections_of(self, subscriber: str) -> int:
+        """How many connections the subscriber has here."""
+        presence = self._present.get(subscriber)
+        return 0 if presence is None else len(presence.connections)
+
     def join(self, connection: Connection, subscriber: str, session: str, expires_ms: int) -> None:
         """A subscriber's connection is let in until its token expires; it follows what the subscriber follows."""
         if connection.closing:

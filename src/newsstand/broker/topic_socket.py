@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -22,9 +23,8 @@ from newsstand.errors import NewsstandError
 from newsstand.overlay.filters import Filter
 from newsstand.overlay.messages import Position, Publication
 from newsstand.overlay.value_sets import Value
+from newsstand.serving.limits import Limits
 
-MOST_FILTERS = 1000
-"""Subscriptions of one connection."""
 MOST_AT_ONCE = 256
 """Publications and requests of one connection that are not answered yet; the next waits."""
 MOST_READS = 4
@@ -67,11 +67,18 @@ class Visitor:
         name: str = "",
         subscriber: str = "",
         rules: TopicRules = TopicRules({}),  # noqa: B008  it does not change
+        limits: Limits = Limits(),  # noqa: B008  it is frozen
+        interests: Counter[str] | None = None,
     ) -> None:
-        """`name` is the client's, for its requests to be counted by; the rules hold for the subscriber."""
+        """`name` is the client's, for its requests to be counted by; the rules hold for the subscriber.
+
+        `interests` are the subscriptions of each subscriber, over all its connections.
+        """
         self._name = name
         self._subscriber = subscriber
         self._rules = rules
+        self._limits = limits
+        self._interests: Counter[str] = Counter() if interests is None else interests
         self._connection = connection
         self._topics = topics
         self._filters: dict[int, Filter] = {}
@@ -117,22 +124,31 @@ class Visitor:
         for task in self._tasks:
             task.cancel()
         self._topics.gone(self)
+        self._count(-len(self._filters))
+        self._filters.clear()
 
     def _subscribe(self, number: int, text: str) -> bytes:
         wanted = Filter.parse(text)
         self._rules.require_read(self._subscriber, wanted)
-        if len(self._filters) >= MOST_FILTERS:
-            raise Dismissed(MALFORMED, f"more than {MOST_FILTERS} subscriptions")
         self._unsubscribe(number)
+        held = self._interests[self._subscriber]
+        self._limits.require("filters", held, "subscriptions to topics of one subscriber")
         self._filters[number] = wanted
+        self._count(1)
         self._topics.subscribe(self, wanted)
         return msgspec.json.encode({"done": number})
 
     def _unsubscribe(self, number: int) -> bytes:
         wanted = self._filters.pop(number, None)
+        self._count(0 if wanted is None else -1)
         if wanted is not None and wanted not in self._filters.values():
             self._topics.unsubscribe(self, wanted)
         return msgspec.json.encode({"done": number})
+
+    def _count(self, more: int) -> None:
+        self._interests[self._subscriber] += more
+        if not self._interests[self._subscriber]:
+            del self._interests[self._subscriber]
 
     async def _publish(self, number: int, given: NewPublication) -> None:
         self._rules.require_publish(self._subscriber, given.topic)
@@ -211,14 +227,21 @@ class Guest(Admitted):
 
 
 async def serve_topics(
-    websocket: WebSocket, hub: Hub, topics: Topics, admit: Admits[Guest], rules: TopicRules
+    websocket: WebSocket,
+    hub: Hub,
+    topics: Topics,
+    admit: Admits[Guest],
+    rules: TopicRules,
+    limits: Limits,
+    interests: Counter[str],
+    require_room: Callable[[Guest], None],
 ) -> None:
     """Let a client in; returns as soon as it is settled."""
-    let_in = await let_into(websocket, hub, admit)
+    let_in = await let_into(websocket, hub, admit, require_room=require_room)
     if let_in is None:
         return
     connection, admitted = let_in
-    visitor = Visitor(connection, topics, admitted.subscriber, admitted.member.name, rules)
+    visitor = Visitor(connection, topics, admitted.subscriber, admitted.member.name, rules, limits, interests)
     leave = connection.left
 
     def left(gone: Connection) -> None:

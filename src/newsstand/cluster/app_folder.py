@@ -8,6 +8,7 @@
     [push]            whether pages are pushed towards demand, and how: `PushOptions`
     [spark]           settings of Spark (see `newsstand.spark.session`)
     [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
+    [limits]                      what subscribers may have at most (the same)
     [storages]                    which brokers keep the past of which topics (the same)
     [topics."PATTERN"], [groups]  who may publish to topics and read them (the same)
     [pages]                       which servers brokers may fetch pages from (the same)
@@ -32,6 +33,7 @@ from newsstand.cluster.tokens import Token
 from newsstand.cluster.units import boolean, byte_count, duration_s, some_text, whole_number
 from newsstand.errors import BadApp, BadInput
 from newsstand.model import Channel, Dataset
+from newsstand.serving.client_address import proxies_of
 from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import read_toml
@@ -42,9 +44,9 @@ ADDRESS = "address"
 
 TABLES = (
     *("datasets", "channels", "defaults", "tokens", "cluster", "push", "spark"),
-    *("coordinator", "brokers", "storages", "topics", "groups", "pages"),
+    *("coordinator", "brokers", "limits", "storages", "topics", "groups", "pages"),
 )
-"""What may stand in it; of the last six `newsstand up` knows more."""
+"""What may stand in it; of the last seven `newsstand up` knows more."""
 MIB = 2**20
 
 
@@ -96,6 +98,8 @@ class ClusterOptions:
     """Connections of all clients."""
     max_connections_per_address: int = HttpLimits.connections_per_address
     """Connections of one client address; a reverse proxy counts as one client."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies whose `X-Forwarded-For` names the client."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
     certificate: Path | None = None
@@ -345,6 +349,7 @@ CLUSTER_KEYS: Keys = {
     "body_timeout": ("body_timeout_s", duration_s),
     "max_connections": ("max_connections", _count),
     "max_connections_per_address": ("max_connections_per_address", _count),
+    "trusted_proxies": ("trusted_proxies", proxies_of),
     "open_metrics": ("open_metrics", boolean),
     "certificate": ("certificate", _file),
     "key": ("key", _file),

@@ -20,6 +20,7 @@ from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.spark_settings import cluster_settings
 from newsstand.cluster.tokens import load_tokens
 from newsstand.errors import BadOption, NewsstandError
+from newsstand.serving.client_address import proxy_options
 from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import (
     BACKLOG,
@@ -66,6 +67,7 @@ def serve(
                 backlog=BACKLOG,
                 http=limited_http(app.cluster.http_limits),
                 ws="none",
+                **proxy_options(app.cluster.trusted_proxies),
             )
         )
         url = url_of(bound, app.tls)

@@ -62,6 +62,8 @@ class NewSubscriber(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
     hash: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
     broker: Name
+    client: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """The address from which it registered; registrations by operators have none."""
 
 
 class NewHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -56,6 +56,8 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         told = await desk.read(request, NewSubscriber, MOST_SUBSCRIBER_BYTES)
         if SUBSCRIBER.fullmatch(told.name) is None:
             raise Refused(422, "name: 1 to 64 of letters, digits, _ . @ and -")
+        if told.client:
+            desk.registrations.take(told.client, "too many registrations from this address; try again later")
         asked = (told.name, told.hash, told.broker)
         epoch = await desk.ask_as(request, told.broker, coordinator.add_subscriber, *asked)
         return answer({"name": told.name, "epoch": epoch}, 201)

@@ -21,11 +21,10 @@ from newsstand.coordinator.records import (
     Unsubscribed,
 )
 from newsstand.coordinator.subscribers_sql import as_json
+from newsstand.serving.limits import MOST_SESSIONS
 
 MOST_TOMBSTONES = 1_000
 """Removed subscriptions that are kept of one subscriber: the last ones."""
-MOST_SESSIONS = 100
-"""Sessions that are kept of one subscriber, and ends of sessions: those that expire last."""
 
 _SESSION = """
 INSERT INTO sessions SELECT :name, :sid, :generation, :expires, :allow
@@ -163,6 +162,7 @@ def _statement(change: Change) -> tuple[str, dict[str, object]]:
 
 
 def _prune(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Keep MOST_SESSIONS sessions of one subscriber, and ends of sessions: those that expire last."""
     for kind, table in ((SessionChanged, "sessions"), (SessionEnded, "ended")):
         grown = {one.name for one in changes if isinstance(one, kind)}
         connection.executemany(_FEWER.format(table), ({"name": name, "most": MOST_SESSIONS} for name in grown))

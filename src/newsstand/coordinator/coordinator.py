@@ -35,6 +35,7 @@ from newsstand.coordinator.tree import DEFAULT_DEGREE
 from newsstand.errors import Duplicate, NotFound
 from newsstand.model import is_same_folder
 from newsstand.planning.places import NOWHERE, Place
+from newsstand.serving.limits import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Coordinator:
         held_s: float = HELD_S,
         overlay_degree: int = DEFAULT_DEGREE,
         opportunistic: Opportunistic = Opportunistic(),  # noqa: B008  it is frozen
+        limits: Limits = Limits(),  # noqa: B008  it is frozen
         moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
         self._store = store
@@ -64,6 +66,7 @@ class Coordinator:
         self._policy = policy
         self.lease_s = lease_s
         self._tell_moved = moved
+        self.limits = limits
         self._brokers = Brokers((one.name, Standing(one, now)) for one in store.brokers())
         self._orphans: Counter[str] = Counter()
         """Subscribers whose home is a broker that left while no other was up."""
@@ -208,8 +211,10 @@ class Coordinator:
         return Chosen(chosen.record, False)
 
     def add_subscriber(self, name: str, hash_: str, broker: str) -> int:
-        """A new subscriber, at home where it registered: its epoch; raises Taken."""
+        """A new subscriber, at home where it registered: its epoch; raise Taken, or LimitReached."""
         self._brokers.known(broker)
+        if self._store.home(name) is None:
+            self.limits.require("accounts", self.subscribers, "accounts")
         if self._store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
         return self._store.owners([name])[name][1]

@@ -17,6 +17,7 @@ from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.metrics import Metrics
 from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
+from newsstand.serving.rates import Rate
 from newsstand.serving.refusals import Refused, bearer, decoded, unauthorized
 from newsstand.signing import key
 
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Role = Literal["broker", "admin"]
 
+HOUR_S = 3600.0
 SUBSCRIBER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 """The names that subscribers may have."""
 
@@ -88,7 +90,13 @@ class Desk:
     bodies: Bodies = field(default_factory=Bodies)
     one_by_one: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     """The coordinator's calls are made one after the other, in the order in which they come."""
+    registrations: Rate = field(init=False)
+    """Of subscribers, by the addresses of clients."""
     checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+
+    def __post_init__(self) -> None:
+        most = self.coordinator.limits.registrations_per_hour
+        object.__setattr__(self, "registrations", Rate(most, HOUR_S))
 
     async def ask_as(
         self, request: Request, broker: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -20,6 +20,7 @@ from newsstand.coordinator.store import Store
 from newsstand.coordinator.store_sqlite import SqliteStore
 from newsstand.errors import BadOption
 from newsstand.planning.places import Network
+from newsstand.serving.client_address import proxy_options
 from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of
 
@@ -47,6 +48,7 @@ def serve(settings: Settings, say: Callable[[str], None] = print) -> None:
                 backlog=BACKLOG,
                 http=limited_http(settings.http_limits),
                 ws="none",
+                **proxy_options(settings.trusted_proxies),
             )
         )
         bound.listen(BACKLOG)  # who reads the address may connect at once
@@ -75,6 +77,7 @@ def make_desk(settings: Settings, store: Store, clock: Callable[[], float] = tim
         lease_s=settings.lease_s,
         overlay_degree=settings.overlay_degree,
         opportunistic=Opportunistic(settings.opportunistic_policy, settings.opportunistic_slots),
+        limits=settings.limits,
         moved=metrics.moved,
     )
     return Desk(coordinator, Keys(settings.secret), metrics, clock, store.check, settings.open_metrics)

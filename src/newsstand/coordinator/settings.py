@@ -6,8 +6,8 @@
     policy = "nearest"
     links = [["core", "north"], ["core", "south"]]
 
-In the environment `port` is NEWSSTAND_COORDINATOR_PORT, and so for every key but `links`. Paths in the file are
-taken from the file's folder on.
+In the environment `port` is NEWSSTAND_COORDINATOR_PORT, and so for every key but `links` and `limits`. Paths in
+the file are taken from the file's folder on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from newsstand.coordinator.standing import Opportunistic
 from newsstand.coordinator.tree import DEFAULT_DEGREE, LEAST_DEGREE
 from newsstand.errors import BadInput, BadOption
 from newsstand.model import OpportunisticPolicy
+from newsstand.serving.client_address import proxies_of
 from newsstand.serving.http_protocol import HttpLimits
+from newsstand.serving.limits import Limits, read_limits
 from newsstand.serving.process import Tls
 from newsstand.serving.settings import SHORTEST_SECRET, read_toml
 
+TABLES_ONLY = ("links", "limits")
+"""Keys that no text can hold: they come from the file only."""
 PREFIX = "NEWSSTAND_COORDINATOR_"
 
 
@@ -59,6 +63,10 @@ class Settings:
     """Connections of all clients."""
     max_connections_per_address: int = HttpLimits.connections_per_address
     """Connections of one client address; a reverse proxy counts as one client."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies whose `X-Forwarded-For` names the client."""
+    limits: Limits = Limits()  # noqa: RUF009  it is frozen
+    """What subscribers may have at most."""
     tls: Tls | None = None
 
     @property
@@ -99,7 +107,7 @@ def _given(
     for name, text in environment.items():
         if name.startswith(PREFIX):
             key = name.removeprefix(PREFIX).lower()
-            if key in KEYS and key != "links":  # others may have variables with such names, too
+            if key in KEYS and key not in TABLES_ONLY:  # others may have variables with such names, too
                 yield None, name, key, text
     for key, value in options.items():
         if value is not None:
@@ -241,6 +249,8 @@ KEYS: dict[str, Callable[[object], object]] = {
     "open_metrics": _boolean,
     "max_connections": _whole(1, 1_000_000),
     "max_connections_per_address": _whole(1, 1_000_000),
+    "trusted_proxies": proxies_of,
+    "limits": read_limits,
     "certificate": _path,
     "key": _path,
 }

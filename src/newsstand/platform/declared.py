@@ -20,6 +20,7 @@ from newsstand.coordinator.settings import KEYS
 from newsstand.errors import BadApp, BadInput
 from newsstand.platform.storages import Storages, storage_mistakes
 from newsstand.platform.topic_access import Access, access_mistakes, access_of
+from newsstand.serving.limits import read_limits
 from newsstand.serving.settings import read_value
 
 Table = dict[str, object]
@@ -46,6 +47,8 @@ class Declared:
     topics: Access = field(default_factory=dict)
     pages_allow: tuple[str, ...] = ()
     """`allow` of `[pages]`, for brokers that do not say otherwise."""
+    limits: Table = field(default_factory=dict)
+    """`[limits]`, for coordinator and brokers that do not say otherwise."""
 
 
 def read_declared(folder: Path) -> Declared:
@@ -73,6 +76,11 @@ def read_declared(folder: Path) -> Declared:
     mistakes += access_mistakes(topics, groups)
     pages = document.get("pages", {})
     mistakes += _pages_mistakes(pages)
+    limits = document.get("limits", {})
+    try:
+        read_limits(limits)
+    except BadInput as error:
+        mistakes.append(f"limits.{error}" if isinstance(limits, dict) else "limits: must be a table")
     named = [
         {"name": "edge" if number == 1 else f"edge{number}"} | broker for number, broker in enumerate(brokers, 1)
     ]
@@ -85,7 +93,7 @@ def read_declared(folder: Path) -> Declared:
     if mistakes:
         raise BadAppFile([f"{path}: {mistake}" for mistake in mistakes])
     allow = tuple(pages.get("allow", ()))
-    return Declared(coordinator, tuple(named), storages, access_of(topics, groups), allow)
+    return Declared(coordinator, tuple(named), storages, access_of(topics, groups), allow, limits)
 
 
 def _coordinator_mistakes(table: Mapping[str, object]) -> Iterator[str]:

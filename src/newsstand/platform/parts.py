@@ -156,7 +156,8 @@ def plan(
 
     table = absolute(declared.coordinator, app.folder)
     taken_host, port = take("coordinator", table.get("host"), ports.of(ports.coordinator, table.get("port"), 0))
-    table = {"data": folder.coordinator} | table
+    limits: Table = {"limits": declared.limits} if declared.limits else {}
+    table = {"data": folder.coordinator, **limits} | table
     table |= {"host": taken_host, "port": port, "secret_file": folder.secret_file}
     file = folder.coordinator / "coordinator.toml"
     settings = {file: toml_table("coordinator", table)}
@@ -173,7 +174,7 @@ def plan(
         url = reached("https" if "certificate" in table else "http", taken_host, port)
         if declared.pages_allow:
             table = {"pages_allow": declared.pages_allow} | table
-        table = {"data": folder.broker(name), **everywhere(taken_host, port, url)} | table
+        table = {"data": folder.broker(name), **limits, **everywhere(taken_host, port, url)} | table
         table |= {
             "host": taken_host,
             "port": port,

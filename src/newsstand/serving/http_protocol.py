@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from newsstand.serving.client_address import network_of
+
 _PIECE = 16 * 1024
 """Bytes that are parsed at a time, so that the limits hold within a large read, too."""
 _LINGER_S = 2.0
@@ -73,7 +75,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address = self.client[0] if self.client else ""
+        address = network_of(self.client[0]) if self.client else ""
         if self.open[address] >= self.limits.connections_per_address:
             self._refuse(429, f"too many connections from {address}: close some, or use them again", linger=False)
         elif len(self.connections) > self.limits.connections:

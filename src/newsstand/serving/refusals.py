@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from newsstand.errors import BadInput, Busy, NewsstandError, NoRoom, NotFound
+from newsstand.errors import BadInput, Busy, LimitReached, NewsstandError, NoRoom, NotFound
 
 T = TypeVar("T")
 Responses = dict[int | str, dict[str, Any]]
@@ -30,7 +30,7 @@ WORDS = {
     403: "The token lacks the scope.",
     404: "There is no such thing.",
     408: "The body came too slowly.",
-    409: "It contradicts what is there.",
+    409: "It contradicts what is there, or a limit is reached.",
     410: "Retention has removed what was asked for.",
     412: "It exists already, and the request said `If-None-Match: *`.",
     413: "The body is too large.",
@@ -74,6 +74,8 @@ def refusal_of(error: NewsstandError) -> Refused:
     """The answer to what the platform refuses."""
     if isinstance(error, Busy):
         return Refused(429, str(error), {"Retry-After": str(max(1, math.ceil(error.after_s)))})
+    if isinstance(error, LimitReached):
+        return Refused(409, str(error), reason="limit")
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 400)
     return Refused(status, str(error))
 

@@ -16,6 +16,8 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from newsstand.serving.client_address import client_of
+
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PROCESS = uuid.uuid4().hex[:16]
@@ -82,6 +84,7 @@ class RequestLog:
             "status": status,
             "ms": round(seconds * 1000, 1),
             "bytes": sent,
+            "client": client_of(scope),
             "token": scope.get("state", {}).get("token"),
             "request": request_id,
         }

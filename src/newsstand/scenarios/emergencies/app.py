@@ -11,6 +11,9 @@ from newsstand.scenarios.emergencies.city import City
 NAMES = ("north", "south", "east", "west")
 """Where brokers stand, and what they are called."""
 
+EVERYBODY_AT_ONE_ADDRESS = "\n[limits]\nregistrations_per_hour = 1000000\n"
+"""All people of the scenario register from this machine."""
+
 
 def write_app(folder: Path, *, speed: float, brokers: int, budget: int) -> None:
     """An app folder whose channels have periods `speed` times as short, and some brokers with a small cache."""
@@ -19,7 +22,7 @@ def write_app(folder: Path, *, speed: float, brokers: int, budget: int) -> None:
     text = unbound(text)
     folder.mkdir(parents=True, exist_ok=True)
     # One machine is all of them: a broker that waits for its turn there is not dead.
-    text += '\n[coordinator]\npolicy = "miles"\nlease_s = 15\n'
+    text += '\n[coordinator]\npolicy = "miles"\nlease_s = 15\n' + EVERYBODY_AT_ONE_ADDRESS
     (folder / "newsstand.toml").write_text(text + "".join(_broker(n, budget) for n in range(brokers)), "utf-8")
 
 

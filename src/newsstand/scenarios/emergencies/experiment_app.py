@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from newsstand.scenarios.emergencies.app import unbound
+from newsstand.scenarios.emergencies.app import EVERYBODY_AT_ONE_ADDRESS, unbound
 
 SHORTEST_S = 1.0
 """No period becomes shorter: seven channels share one machine with all that read them."""
@@ -48,7 +48,7 @@ def write_experiment(folder: Path, schemes: Sequence[Scheme], *, factor: float) 
         text,
         flags=re.M,
     )
-    text += "".join(_broker(scheme, factor) for scheme in schemes)
+    text += EVERYBODY_AT_ONE_ADDRESS + "".join(_broker(scheme, factor) for scheme in schemes)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "newsstand.toml").write_text(text, "utf-8")
 
