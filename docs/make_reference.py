@@ -261,6 +261,10 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 `--json` prints what [the HTTP API](http-api.md#get-channelschannelexplain) answers. See
 [what explain warns of](channel-queries.md#what-explain-warns-of).
 """,
+    "newsstand channel suspended": """\
+`--json` prints what the HTTP API answers: [the suspensions](http-api.md#get-channelschannelsuspensions), or how
+many were [resumed](http-api.md#delete-channelschannelsuspensions).
+""",
     "newsstand reproduce chen2003": """\
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce chen2003](../how-to/reproduce-chen2003.md).

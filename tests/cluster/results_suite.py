@@ -15,7 +15,18 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from newsstand.cluster import results_retention
-from newsstand.cluster.results import MATCHED, Delivery, Execution, Gone, Moved, Results, Stored, WantedPage
+from newsstand.cluster.results import (
+    MATCHED,
+    Delivery,
+    Execution,
+    Gone,
+    Moved,
+    Results,
+    Stored,
+    Suspended,
+    Suspension,
+    WantedPage,
+)
 from newsstand.errors import NotFound
 from newsstand.model import Broker, Page, Result, Retention, Subscription, Values, subscription_id
 
@@ -142,6 +153,50 @@ class ResultsSuite:
         asked = [made[1].stream, made[3].stream, other.stream, 12345]
         assert list(store.active_streams("alerts", asked)) == [(made[3].stream, (3,))]
         assert list(store.active_streams("alerts", [])) == []
+
+    def test_a_suspended_stream_is_left_out_and_its_brokers_are_told(
+        self, store: Results, open_store: Open
+    ) -> None:
+        bad, good = store.subscribe("north", "alerts", {("abc",): 1, ("1.0",): 1})
+        (same,) = store.subscribe("south", "alerts", {("abc",): 1})
+        store.store(over(0, 5), computed([row(good.stream, 1)]))
+        for delivery in store.due("north"):
+            store.told(delivery.id, 1)
+        store.suspend("alerts", bad.stream, "no number", "first", 70)
+        store.suspend("alerts", bad.stream, "another", "first", 80)
+        store.suspend("news", good.stream, "of another channel", "first", 80)
+        assert store.suspensions("alerts") == [Suspension(bad.stream, ("abc",), "no number", 70, 5, 2)]
+        assert store.suspensions("news") == []
+        assert list(store.active_streams("alerts")) == [(good.stream, ("1.0",))]
+        assert list(store.active_streams("alerts", [bad.stream])) == []
+        assert store.suspended("north") == [Suspended(bad.id, "no number", 70)]
+        assert store.suspended("north", "alerts", [good.id]) == store.suspended("north", "news") == []
+        assert store.suspended("south", "alerts", [same.id]) == [Suspended(same.id, "no number", 70)]
+        for broker in ("north", "south"):
+            (due,) = store.due(broker, 10)
+            assert (due.execution, due.channel, due.at_ms) == (None, "alerts", 70)
+            assert list(store.moved(due)) == list(store.wanted_pages(due)) == []
+            store.told(due.id, 90)
+        store.subscribe("north", "alerts", {("abc",): 3})
+        again = open_store()
+        assert len(again.suspensions("alerts")) == 1, "neither another subscription nor a restart resumes it"
+        again.close()
+        assert store.resume("alerts", 100, besides="first") == []
+        assert store.due("north") == []
+        assert store.resume("alerts", 100, besides="second") == [bad.stream]
+        assert store.suspensions("alerts") == store.suspended("north") == []
+        assert [one.channel for one in store.due("south")] == ["alerts"]
+        store.suspend("alerts", bad.stream, "no number", "first", 110)
+        store.unsubscribe("north", [bad.id])
+        assert len(store.suspensions("alerts")) == 1
+        store.unsubscribe("south", [same.id])
+        assert store.suspensions("alerts") == []
+        store.subscribe("north", "alerts", {("abc",): 1})
+        assert bad.stream in dict(store.active_streams("alerts"))
+        store.suspend("alerts", bad.stream, "no number", "first", 120)
+        store.mark_away("north")
+        store.forget("alerts")
+        assert store.suspended("north") == []
 
     def test_who_or_what_is_not_known_cannot_be_subscribed(self, store: Results) -> None:
         with pytest.raises(NotFound, match="no channel 'nothing'"):

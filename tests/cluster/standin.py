@@ -124,11 +124,20 @@ class StandIn:
     def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
         return self.catalog.put_channel(channel, only_new=only_new)
 
+    def warnings(self, channel: Channel) -> list[str]:
+        return [f"channels.{channel.name}.parameters.k: fails"] if "RLIKE" in channel.query else []
+
     def drop_channel(self, name: str) -> object:
         return self.catalog.drop_channel(name)
 
     def channel_status(self, name: str) -> Facts:
         return {"position": 0, "lag": len(self.published.get(self.channel(name).new, []))}
+
+    def suspensions(self, name: str) -> list[Facts]:
+        return [{"values": ["abc"], "error": self.channel(name).name}]
+
+    def resume(self, name: str) -> int:
+        return len(self.suspensions(name))
 
     def explain(self, name: str) -> Facts:
         return {"channel": self.channel(name).name}

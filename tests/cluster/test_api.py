@@ -271,6 +271,10 @@ def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
     admin("PUT", "/channels/by_id", 409, json={**table, "query": query.replace(":id", "'x'"), "parameters": {}})
     admin("PUT", "/channels/by_id", 422, json={**table, "query": "DROP TABLE emergencies"})
     assert len(call["reader"]("GET", "/channels").json()["channels"]) == 2
+    suspensions = "/channels/by_id/suspensions"
+    assert call["reader"]("GET", suspensions).json() == {"suspensions": [{"values": ["abc"], "error": "by_id"}]}
+    call["reader"]("DELETE", suspensions, 403)
+    assert call["admin"]("DELETE", suspensions).json() == {"resumed": 1}
     assert call["reader"]("GET", "/channels/by_id/explain").json() == {"channel": "by_id"}
     tried = admin("POST", "/channels/by_id/try", json={"values": [{"id": "e1"}, ["e2"]], "until": 9}).json()
     assert tried == {"channel": "by_id", "values": [["e1"], ["e2"]], "after": 0, "until": 9}

@@ -52,6 +52,20 @@ class TestSqlite(ResultsSuite):
             connection.execute("PRAGMA max_page_count = 1000000")
         assert store.store(over(1, 2), computed([row(one.stream, 2, "x" * 100_000)])).results == 1
 
+    def test_a_store_of_the_version_before_is_brought_up(
+        self, store: Results, open_store: Open, tmp_path: Path
+    ) -> None:
+        (one,) = store.subscribe("north", "alerts", {("abc",): 1})
+        store.close()
+        with sqlite3.connect(tmp_path / "results.sqlite") as other:
+            other.execute("DROP TABLE suspensions")
+            other.execute("UPDATE newsstand_schema SET version = 2")
+        other.close()
+        again = open_store()
+        again.suspend("alerts", one.stream, "no number", "first", 1)
+        assert [found.stream for found in again.suspensions("alerts")] == [one.stream]
+        again.close()
+
     def test_what_is_old_is_found_by_time(self, store: Results) -> None:
         assert isinstance(store, SqliteResults)
         with store._reading() as transaction:

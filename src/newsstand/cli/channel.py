@@ -19,6 +19,8 @@ from newsstand.cli.publish import AppFolder, TokenFile, Url, batches, error_of, 
 from newsstand.errors import BadInput, BadOption
 
 if TYPE_CHECKING:
+    import httpx
+
     from newsstand.cluster.app_folder import App
     from newsstand.cluster.facade import Facts
     from newsstand.model import Channel, Dataset, Scalar, Values
@@ -137,6 +139,47 @@ def explain(
         print(json.dumps(facts))
     else:
         show_explanation(facts)
+
+
+@app.command("suspended")
+def suspended(
+    folder: AppFolder,
+    channel: Name,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume them all, from the next publications on.")
+    ] = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Tell which values of a running channel are suspended, because its query fails on them, or resume them.
+
+    Example: newsstand channel suspended my-app alerts
+    """
+    with open_client(_read_app(folder, None), url, token_file) as client:
+        response = _asked(client, "DELETE" if resume else "GET", f"/channels/{channel}/suspensions")
+    facts = response.json()
+    if as_json:
+        print(json.dumps(facts))
+    elif resume:
+        print(f"{channel}: {facts['resumed']} resumed")
+    else:
+        for one in facts["suspensions"]:
+            print(f"{json.dumps(one['values'])}, {one['subscriptions']} subscriptions: {one['error']}")
+        print(f"{channel}: {len(facts['suspensions'])} suspended")
+
+
+def _asked(client: httpx.Client, method: str, path: str) -> httpx.Response:
+    """What the cluster answers; BadOption if none does, BadInput if it refuses."""
+    import httpx
+
+    try:
+        response = client.request(method, path)
+    except httpx.TransportError as error:
+        raise BadOption(f"{client.base_url}: does not answer ({error or type(error).__name__})") from error
+    if response.status_code != 200:
+        raise BadInput(error_of(response))
+    return response
 
 
 # Trying

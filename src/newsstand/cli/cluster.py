@@ -67,11 +67,11 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
         _tell_mistakes(found, as_json)
         raise typer.Exit(2)
     known = read_app(app)
-    schemas, mistakes = _check_queries(known, master, conf)
+    schemas, mistakes, warnings = _check_queries(known, master, conf)
     if mistakes:
         _tell_mistakes(mistakes, as_json)
         raise typer.Exit(2)
-    notes = list(push_notes(known, read_declared(app)))
+    notes = [*warnings, *push_notes(known, read_declared(app))]
     if as_json:
         datasets = {
             name: {one.name: one.type for one in dataset.fields} for name, dataset in known.datasets.items()
@@ -116,27 +116,31 @@ def token(
 
 def _check_queries(
     app: App, master: str | None, conf: list[str] | None
-) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The output of each channel, by column, and the mistakes that only Spark finds."""
+) -> tuple[dict[str, dict[str, str]], list[str], list[str]]:
+    """The output of each channel, by column; the mistakes that only Spark finds, and what it warns of."""
     if not app.channels:
-        return {}, []
+        return {}, [], []
     from newsstand.cluster.body import parse_body
     from newsstand.cluster.matching import check_body
     from newsstand.cluster.spark_settings import cluster_settings
+    from newsstand.cluster.value_risks import warnings_of
     from newsstand.spark import open_session
 
+    warnings: list[str] = []
     schemas: dict[str, dict[str, str]] = {}
     mistakes: list[str] = []
     kind = cluster_settings(app.spark)
     with open_session(master, conf or (), "newsstand check", brief=True, kind=kind) as spark:
         for name, channel in app.channels.items():
             try:
-                schema = check_body(spark, parse_body(channel, app.datasets), app.datasets)
+                body = parse_body(channel, app.datasets)
+                schema = check_body(spark, body, app.datasets)
+                warnings += warnings_of(spark, body, app.datasets)
             except BadInput as error:
                 mistakes.append(f"{app.file}: {error}")
             else:
                 schemas[name] = {one.name: one.dataType.simpleString() for one in schema.fields}
-    return schemas, mistakes
+    return schemas, mistakes, warnings
 
 
 def _tell_mistakes(mistakes: list[str], as_json: bool) -> None:

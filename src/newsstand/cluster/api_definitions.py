@@ -142,12 +142,29 @@ def channel_routes(desk: Desk) -> APIRouter:
             if_none_match,
             lambda table: _channel(desk, channel, table),
             cluster.put_channel,
+            lambda made: {"warnings": list(cluster.warnings(made))},
         )
 
     @router.delete("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404, 507))
     async def drop_channel(request: Request, channel: str) -> Response:
         """Drop a channel with its subscriptions and results."""
         return await _drop(desk, request, channel, cluster.drop_channel)
+
+    @router.get(
+        "/channels/{channel}/suspensions", response_model=dict[str, list[Facts]], responses=problems(*TOKEN, 404)
+    )
+    async def suspensions(request: Request, channel: str) -> Response:
+        """The values that the query fails on, which executions leave out: since when, and why."""
+        desk.admit(request, ("read", None))
+        return answer({"suspensions": await desk.ask(desk.looking, cluster.suspensions, channel)})
+
+    @router.delete(
+        "/channels/{channel}/suspensions", response_model=dict[str, int], responses=problems(*TOKEN, 404, 507)
+    )
+    async def resume(request: Request, channel: str) -> Response:
+        """Resume the values that are suspended, from the publications on that are executed next."""
+        desk.admit(request, ("admin", None))
+        return answer({"resumed": await desk.ask(desk.looking, cluster.resume, channel)})
 
     @router.get("/channels/{channel}/explain", response_model=Facts, responses=problems(*TOKEN, 404))
     async def explain(request: Request, channel: str) -> Response:
@@ -185,18 +202,20 @@ async def _put(
     if_none_match: str | None,
     parse: Callable[[Facts], Noun],
     put: Put[Noun],
+    more: Callable[[Noun], Facts] = lambda made: {},
 ) -> Response:
     """Make what the body defines, or change it."""
     desk.admit(request, ("admin", None))
     async with desk.body(request, MOST_DEFINITION_BYTES) as body:
         table = _table(decoded(body, dict[str, object]), name)
 
-    def change() -> tuple[Noun, bool]:
+    def change() -> tuple[Facts, bool]:
         made = parse(table)
-        return made, put(made, only_new=if_none_match == "*") is None
+        is_new = put(made, only_new=if_none_match == "*") is None
+        return _facts(made) | more(made), is_new
 
-    made, is_new = await desk.ask(desk.looking, change)
-    return answer(_facts(made), 201 if is_new else 200)
+    told, is_new = await desk.ask(desk.looking, change)
+    return answer(told, 201 if is_new else 200)
 
 
 async def _drop(desk: Desk, request: Request, name: str, drop: Callable[[str], object]) -> Response:
@@ -215,7 +234,7 @@ def _channel(desk: Desk, name: str, table: Facts) -> Channel:
 
 
 def _table(table: Facts, name: str) -> Facts:
-    """A definition as it may be sent: also with its name and status, as it was told."""
+    """A definition as it may be sent: also with its name, status and warnings, as it was told."""
     if table.get("name", name) != name:
         raise Refused(422, f"name: is {table['name']!r} in the body and '{name}' in the path")
-    return {key: value for key, value in table.items() if key not in ("name", "status")}
+    return {key: value for key, value in table.items() if key not in ("name", "status", "warnings")}

@@ -58,6 +58,7 @@ class ClusterParts:
             limit,
             self._failed,
             app.cluster.execution_timeout_s,
+            lambda running: self.notifier.wake(),
         )
         self._engine = Engine(spark, log, results, executions, data / "scratch", limit)
         self.notifier = Notifier(
@@ -84,7 +85,11 @@ class ClusterParts:
         self._tables.forget_channel(channel.name)
         self._results.begin(channel.name, self._log.head(channel.new))
         read = {name: datasets[name] for name in {channel.new, *body.stored}}
-        self._engine.run(Running(channel, body, read))
+        running = Running(channel, body, read)
+        # What failed in an earlier definition is tried again.
+        if self._results.resume(channel.name, self._now_ms(), besides=running.definition):
+            self.notifier.wake()
+        self._engine.run(running)
 
     def _executed(self, running: Running, execution: Execution, stored: Stored) -> None:
         self.metrics.executed(execution.channel, running.seconds, stored.results)

@@ -11,8 +11,8 @@ import math
 import time
 
 from newsstand.cluster.definitions import Definitions
-from newsstand.cluster.executions import first_line
 from newsstand.cluster.publications import Publications
+from newsstand.cluster.spark_errors import first_line
 from newsstand.cluster.subscribers import Subscribers
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class DataCluster(Publications, Definitions, Subscribers):
     def _measure(self) -> None:
         for name, channel in self.catalog.channels().items():
             lag = max(0, self._log.head(channel.new) - (self._results.position(name) or 0))
-            self.metrics.channel_stands(name, lag, self._counted(name))
+            self.metrics.channel_stands(name, lag, self._counted(name), len(self._results.suspensions(name)))
         for name, stands in self.notifier.status().items():
             self.metrics.broker_stands(name, int(stands["pending"] or 0), bool(stands["away"]))
 

@@ -10,6 +10,7 @@ from newsstand.cluster.cluster_parts import ClusterParts
 from newsstand.cluster.dry_run import Recorded, dry_run, explanation
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.matching import check_body
+from newsstand.cluster.value_risks import warnings_of
 from newsstand.model import Channel, Dataset, Values
 
 
@@ -67,6 +68,11 @@ class Definitions(ClusterParts):
                     self._run(channel)
                     return before
 
+    def warnings(self, channel: Channel) -> list[str]:
+        """The parameters of a channel that have values on which its query fails."""
+        datasets = self.catalog.datasets()
+        return warnings_of(self._spark, parse_body(channel, datasets), datasets)
+
     def drop_channel(self, name: str) -> None:
         """Drop a channel with its subscriptions and results."""
         with self._changing:
@@ -96,11 +102,36 @@ class Definitions(ClusterParts):
             "lag": max(0, self._log.head(channel.new) - position),
             "subscriptions": subscriptions,
             "streams": streams,
+            "suspended": len(self._results.suspensions(name)),
             "last_seconds": round(running.seconds, 4) if running else None,
             "executing_seconds": None if began is None else round(time.monotonic() - began, 4),
             "failing": failure
             and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
         }
+
+    def suspensions(self, name: str) -> list[Facts]:
+        """The streams that executions of a channel leave out, and why."""
+        self.catalog.channel(name)
+        return [
+            {
+                "values": list(one.values),
+                "error": one.error,
+                "since_ms": one.since_ms,
+                "after": one.after,
+                "subscriptions": one.subscriptions,
+            }
+            for one in self._results.suspensions(name)
+        ]
+
+    def resume(self, name: str) -> int:
+        """Execute the suspended streams of a channel again, from the next publications on; say how many."""
+        with self._changing:
+            channel = self.catalog.channel(name)
+            resumed = self._results.resume(name, self._now_ms())
+            if resumed:
+                self._tables.unsubscribed(channel, resumed)
+                self.notifier.wake()
+        return len(resumed)
 
     def explain(self, name: str) -> Facts:
         """What a channel costs, what it shares with others, and what it would make of recent publications."""

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from newsstand.cluster.body import Body, parse_body
-from newsstand.cluster.executions import first_line
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.log import Log
 from newsstand.cluster.matching import Plan, check_body, describe, match
+from newsstand.cluster.spark_errors import first_line
 from newsstand.cluster.tables import values_table
 from newsstand.errors import BadQuery
 from newsstand.model import Channel, Dataset, Values

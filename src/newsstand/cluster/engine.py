@@ -16,16 +16,17 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from newsstand.cluster.executions import Batch, Executions, Running, first_line
+from newsstand.cluster.executions import Batch, Executions, Running
 from newsstand.cluster.log import Log
 from newsstand.cluster.results import Results
+from newsstand.cluster.spark_errors import first_line
 from newsstand.model import Dataset
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,14 @@ TICK = 0.05
 """Seconds between looks at what is due."""
 
 
-SMALL = 5_000
-"""A micro-batch of so few publications is read from the log by the driver."""
+MOST_AT_ONCE = 64
+"""Executions that are under way at once: one that takes long must leave room for the others."""
+
+PATIENCE_S = 3.0
+"""How long channels that share a reading of the log wait for one another."""
+
+SHOWN_S = 30.0
+"""How long the log may take to show what a micro-batch has."""
 
 
 class Engine:
@@ -56,11 +63,14 @@ class Engine:
         self._checkpoints = 0
         self._behind: set[str] = set()
         """Continuous channels that may be behind their stream, which does not wait for them."""
+        self._executing: set[Running] = set()
         self._chores: list[_Chore] = []
         self._busy: dict[object, Future[None]] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="execution")
+        self._pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="execution")
+        self._shares = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="share")
+        """For what `_pool` and the streams do for single channels, which may take long."""
         self._aside = ThreadPoolExecutor(2, thread_name_prefix="beside-executions")
         """For what must neither wait for executions nor hold up the clock: chores, starts and stops of streams."""
         self._timer = threading.Thread(target=self._tick_on, name="engine", daemon=True)
@@ -81,9 +91,14 @@ class Engine:
         if self._timer.ident is not None:
             self._timer.join()
         self._aside.shutdown(cancel_futures=True)
+        with self._lock:
+            channels = list(self._channels.values())
+        for running in channels:
+            self._executions.leave(running)
         for stream in self._streams.values():
             stream.stop()
         self._pool.shutdown(cancel_futures=True)
+        self._shares.shutdown(cancel_futures=True)
 
     def run(self, running: Running) -> None:
         """Execute a channel from now on, in place of what had its name."""
@@ -143,15 +158,19 @@ class Engine:
             name = running.channel.name
             if running.failure is not None or name in self._behind:
                 due = running.failure is None or now >= running.failure.retry_at
-                if due and self._submit(("again", name), self._pool, self._again, running):
-                    with self._lock:
+                if due and running not in self._executing:
+                    with self._lock:  # before it begins, since micro-batches may leave it behind from then on
                         if self._channels.get(name) is running:
                             self._behind.discard(name)
+                    if not self._submit(("again", name), self._pool, self._again, running):
+                        with self._lock:
+                            self._behind.add(name)
             elif running.channel.period_s is not None:
                 groups.setdefault((running.channel.new, running.channel.period_s), []).append(running)
         self._due = {group: self._due.get(group, now + group[1]) for group in groups}
-        for group, members in groups.items():
-            if now >= self._due[group] and self._submit(group, self._pool, self._together, members):
+        for group, every in groups.items():
+            members = [running for running in every if running not in self._executing]
+            if members and now >= self._due[group] and self._submit(group, self._pool, self._together, members):
                 missed = (now - self._due[group]) // group[1]
                 self._due[group] += (missed + 1) * group[1]
 
@@ -166,7 +185,7 @@ class Engine:
 
     def _again(self, running: Running) -> None:
         failed = running.failure is not None
-        self._executions.advance(running, self._log.head(running.channel.new))
+        self._execute(running, None, None)
         if failed and running.failure is None:
             # Micro-batches that came meanwhile have left it out.
             with self._lock:
@@ -188,24 +207,43 @@ class Engine:
         self._advance(members, through, Batch(frame, after, through))
 
     def _advance(self, members: Iterable[Running], through: int, batch: Batch | None) -> None:
-        shared = batch is not None and sum(1 for _ in members) > 1
+        """Execute channels on one reading of the log, side by side. One that takes long goes on by itself."""
+        with self._lock:
+            current = [one for one in members if self._channels.get(one.channel.name) is one]
+        if self._stopping.is_set() or not current:
+            return
+        shared = batch is not None and len(current) > 1
         if batch is not None and shared:
             batch.frame.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         try:
-            for running in members:
-                if not self._stopping.is_set() and self._channels.get(running.channel.name) is running:
-                    self._executions.advance(running, through, batch)
+            wait([self._shares.submit(self._execute, one, through, batch) for one in current], PATIENCE_S)
         finally:
             if batch is not None and shared:
-                batch.frame.unpersist()
+                batch.frame.unpersist()  # who still needs it reads the log
+
+    def _execute(self, running: Running, through: int | None, batch: Batch | None) -> None:
+        """Execute a channel up to a publication, or up to the newest one."""
+        with self._lock:
+            self._executing.add(running)
+        try:
+            end = self._log.head(running.channel.new) if through is None else through
+            self._executions.advance(running, end, batch)
+        except Exception as error:
+            logger.error("channel %s: %s", running.channel.name, first_line(error))
+        finally:
+            with self._lock:
+                self._executing.discard(running)
 
     def _continuous(self, dataset: str) -> list[Running]:
+        """The channels that go with the stream of a dataset; those that are still executed catch up later."""
         with self._lock:
-            return [
+            every = [
                 running
                 for running in self._channels.values()
                 if running.channel.new == dataset and running.channel.period_s is None and running.failure is None
             ]
+            self._behind.update(one.channel.name for one in every if one in self._executing)
+            return [one for one in every if one not in self._executing]
 
     def _mind_streams(self, channels: list[Running], now: float) -> None:
         """Start the streams that continuous channels need, start again those that broke, stop the others."""
@@ -237,12 +275,12 @@ class Engine:
         source = self._log.stream(self._spark, stream.dataset, after, self._limit)
         ends = {-1: after}
 
-        def on_batch(frame: DataFrame, batch: int) -> None:
+        def on_batch(_: DataFrame, batch: int) -> None:
             ends[batch] = self._log.until(_offset(checkpoint, batch))
             began = ends.pop(batch - 1)
-            if ends[batch] - began <= SMALL and self._log.head(name) >= ends[batch]:
-                # What is small is quicker read here than by tasks of its own, once the log shows all of it.
-                frame = self._log.frame(self._spark, stream.dataset, began, ends[batch])
+            # From the log again: what the micro-batch has is gone when it ends, and a channel may take longer.
+            self._wait_for(name, ends[batch])
+            frame = self._log.frame(self._spark, stream.dataset, began, ends[batch])
             self._advance(self._continuous(name), ends[batch], Batch(frame, began, ends[batch]))
 
         return (
@@ -252,6 +290,16 @@ class Engine:
             .trigger(processingTime="0 seconds")
             .start()
         )
+
+    def _wait_for(self, dataset: str, seq: int) -> None:
+        """Wait until the log shows a publication that a stream has shown already."""
+        deadline = time.monotonic() + SHOWN_S
+        while self._log.head(dataset) < seq:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the log of {dataset} shows publication {seq} to its stream and not to the cluster"
+                )
+            time.sleep(TICK)
 
 
 class _Stream:

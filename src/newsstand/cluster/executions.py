@@ -12,15 +12,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql import functions as F
 
 from newsstand.cluster.body import Body
 from newsstand.cluster.log import Log
 from newsstand.cluster.matching import match
+from newsstand.cluster.offenders import Search
 from newsstand.cluster.results import Execution, Results, Stored
+from newsstand.cluster.spark_errors import caused_by_data, first_line, root_cause
 from newsstand.cluster.tables import Tables
+from newsstand.cluster.value_risks import values_can_fail
 from newsstand.model import Channel, Dataset
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,10 @@ MOST_BROADCAST = 200_000
 
 CANCEL_AGAIN_S = 0.2
 """Seconds between two cancellations of an execution, which may start another job after the first one."""
+
+
+MOST_ERROR = 500
+"""Characters of an error, or of values, that are kept and told."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Failure:
     """Seconds of the monotonic clock."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Running:
     """A channel that is being executed, again and again."""
 
@@ -69,6 +77,12 @@ class Running:
     """When the execution that is under way began, in seconds of the monotonic clock."""
     left: bool = False
     """Whether it is to be executed no more: it was dropped, or another definition has taken its place."""
+
+    @property
+    def definition(self) -> str:
+        """What tells one definition of the channel from another: a digest of its query and parameters."""
+        text = repr((self.channel.query, self.channel.new, self.channel.parameters))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property
     def tag(self) -> str:
@@ -90,6 +104,7 @@ class Executions:
         limit: int,
         failed: Callable[[Running], None] = lambda running: None,
         timeout_s: float = 300.0,
+        suspended: Callable[[Running], None] = lambda running: None,
     ) -> None:
         self._spark = spark
         self._log = log
@@ -100,6 +115,7 @@ class Executions:
         self._limit = limit
         self._has_failed = failed
         self._timeout_s = timeout_s
+        self._has_suspended = suspended
 
     def leave(self, running: Running) -> None:
         """Execute a channel no more: cancel the execution that is under way, and return when it has ended.
@@ -123,8 +139,7 @@ class Executions:
                     if position is None or position >= through:
                         break
                     until = through if batch and batch.after <= position else min(through, position + self._limit)
-                    with self._limited(running):
-                        self._execute(running, position, until, batch)
+                    self._execute_or_suspend(running, position, until, batch)
                 running.failure = None
             except Exception as error:
                 running.failure = self._failed(running, error)
@@ -144,6 +159,8 @@ class Executions:
                 context.cancelJobsWithTag(tag)
 
         context.addJobTag(tag)
+        # Jobs of one pool take turns in the order in which they came, and pools share the cores.
+        context.setLocalProperty("spark.scheduler.pool", running.channel.name)
         running.began = time.monotonic()
         threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
         try:
@@ -159,29 +176,79 @@ class Executions:
             ended.set()
             running.began = None
             context.removeJobTag(tag)
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+    def _execute_or_suspend(self, running: Running, after: int, through: int, batch: Batch | None) -> None:
+        """Execute a channel; if it fails on values, suspend their streams and go on with the others."""
+        while True:
+            try:
+                with self._limited(running):
+                    return self._execute(running, after, through, batch)
+            except Exception as error:
+                if running.left or not caused_by_data(error):
+                    raise
+                with self._limited(running):
+                    if not self._suspend(running, after, through, batch):
+                        raise
 
     def _execute(self, running: Running, after: int, through: int, batch: Batch | None) -> None:
         channel = running.channel
         began = time.monotonic()
         values = self._tables.values(channel)
         wanted = values.frame()
-        matched = None
-        if not values.empty:
-            dataset = running.datasets[channel.new]
-            new = self._new(dataset, after, through, batch)
-            stored = {name: self._tables.stored(running.datasets[name]) for name in running.body.stored}
-            matched = match(running.body, new, stored, wanted, broadcast_new=through - after <= MOST_BROADCAST)
+        matched = None if values.empty else self._matching(running, after, through, batch)(wanted)
         execution = Execution(channel.name, channel.new, after, through, self._now_ms())
         done = self._results.store(execution, matched)
         running.seconds = time.monotonic() - began
         self._stored(running, execution, done)
+
+    def _matching(
+        self, running: Running, after: int, through: int, batch: Batch | None
+    ) -> Callable[[DataFrame], DataFrame]:
+        """What makes matches of values, over the publications after < seq <= through."""
+        new = self._new(running.datasets[running.channel.new], after, through, batch)
+        stored = {name: self._tables.stored(running.datasets[name]) for name in running.body.stored}
+        small = through - after <= MOST_BROADCAST
+        return lambda wanted: match(running.body, new, stored, wanted, broadcast_new=small)
+
+    def _suspend(self, running: Running, after: int, through: int, batch: Batch | None) -> bool:
+        """Find the streams whose values an execution fails on, and suspend them; False if there are none."""
+        channel = running.channel
+        matching = self._matching(running, after, through, batch)
+        wanted = self._tables.values(channel).frame()
+        if not values_can_fail(running.body, matching(wanted)):
+            return False
+
+        def fails(first: int, last: int) -> str | None:
+            matched = matching(wanted.where(F.col("stream").between(first, last)))
+            try:
+                # Every column has a part in this, so that Spark computes them all.
+                matched.agg(F.sum(F.octet_length("payload")), F.max("ordinal")).collect()
+            except Exception as error:
+                if not caused_by_data(error):
+                    raise
+                return root_cause(error)
+            return None
+
+        streams = sorted(self._results.active_streams(channel.name))
+        values = dict(streams)
+        found = 0
+        for stream, error in Search(streams, fails).run():
+            line = " ".join(error.split())[:MOST_ERROR]
+            self._results.suspend(channel.name, stream, line, running.definition, self._now_ms())
+            self._tables.suspended(channel, stream)
+            given = repr(list(values[stream]))[:MOST_ERROR]
+            logger.warning("channel %s: stream %d (%s) is suspended: %s", channel.name, stream, given, line)
+            self._has_suspended(running)
+            found += 1
+        return found > 0
 
     def _new(self, dataset: Dataset, after: int, through: int, batch: Batch | None) -> DataFrame:
         if batch is None or after < batch.after:
             return self._log.frame(self._spark, dataset, after, through)
         if after == batch.after:
             return batch.frame
-        return batch.frame.where(col("_seq") > after)
+        return batch.frame.where(F.col("_seq") > after)
 
     def _failed(self, running: Running, error: Exception) -> Failure:
         before = running.failure
@@ -192,9 +259,3 @@ class Executions:
         pause = min(60.0, 2.0 ** min(attempts, 6) / 2)
         since = before.since_ms if before else self._now_ms()
         return Failure(first_line(error), since, attempts, time.monotonic() + pause)
-
-
-def first_line(error: Exception) -> str:
-    """What an error of Spark's says, without the trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

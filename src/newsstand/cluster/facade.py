@@ -67,10 +67,19 @@ class Cluster(Protocol):
     def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
         """Likewise a channel, if Spark can analyse its query."""
 
+    def warnings(self, channel: Channel) -> Sequence[str]:
+        """The parameters of a channel that have values on which its query fails."""
+
     def drop_channel(self, name: str) -> object: ...
 
     def channel_status(self, name: str) -> Facts:
         """Position, lag, last execution, failing error, subscriptions, streams."""
+
+    def suspensions(self, name: str) -> Sequence[Facts]:
+        """The streams that executions of a channel leave out, and why."""
+
+    def resume(self, name: str) -> int:
+        """Execute the suspended streams of a channel again; say how many there were."""
 
     def explain(self, name: str) -> Facts:
         """What a channel costs and what it shares with others."""

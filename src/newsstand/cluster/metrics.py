@@ -46,6 +46,12 @@ class Metrics:
         self._subscriptions = Gauge(
             "newsstand_channel_subscriptions", "Subscriptions of brokers.", ["channel"], registry=registry
         )
+        self._suspended = Gauge(
+            "newsstand_channel_suspended_streams",
+            "Streams that are left out because the query fails on their values.",
+            ["channel"],
+            registry=registry,
+        )
         self._deliveries = Counter(
             "newsstand_deliveries", "Requests to brokers.", ["broker", "outcome"], registry=registry
         )
@@ -82,8 +88,9 @@ class Metrics:
         """An execution failed."""
         self._failures.labels(channel).inc()
 
-    def channel_stands(self, channel: str, lag: int, subscriptions: int) -> None:
+    def channel_stands(self, channel: str, lag: int, subscriptions: int, suspended: int) -> None:
         """Where a channel stands."""
+        self._suspended.labels(channel).set(suspended)
         self._lag.labels(channel).set(lag)
         self._subscriptions.labels(channel).set(subscriptions)
 
@@ -121,7 +128,8 @@ class Metrics:
 
     def forget_channel(self, channel: str) -> None:
         """A channel was dropped."""
-        _forget(channel, self._executions, self._failures, self._results, self._lag, self._subscriptions)
+        counters = (self._executions, self._failures, self._results)
+        _forget(channel, *counters, self._lag, self._subscriptions, self._suspended)
 
     def forget_broker(self, broker: str) -> None:
         """A broker was dismissed."""

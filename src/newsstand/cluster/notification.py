@@ -23,6 +23,13 @@ def body_of(results: Results, delivery: Delivery, push_limits: tuple[int, int] |
         if push_limits is not None and (carried := _carried(results, moved, room)):
             told["results"] = carried
         streams.append(told)
+    suspensions: dict[str, object] = {}
+    if delivery.execution is None:
+        # All that are suspended now, so that a broker knows of the others that they are not.
+        suspensions["suspended"] = [
+            {"subscription": one.subscription, "error": one.error, "since_ms": one.since_ms}
+            for one in results.suspended(delivery.broker, delivery.channel)
+        ]
     return msgspec.json.encode(
         {
             "delivery": delivery.id,
@@ -35,7 +42,8 @@ def body_of(results: Results, delivery: Delivery, push_limits: tuple[int, int] |
                 {"page": page.page, "size": page.size, "subscriptions": page.subscriptions}
                 for page in results.wanted_pages(delivery)
             ],
-            "summary": delivery.execution is None,
+            "summary": delivery.execution is None and delivery.channel is None,
+            **suspensions,
         }
     )
 

@@ -83,7 +83,8 @@ class WantedPage:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One entry of a broker's outbox. `execution` is None for the summary that a broker gets when it returns."""
+    """One entry of a broker's outbox. `execution` is None for the summary that a broker gets when it returns, and,
+    with a `channel`, when streams of the channel were suspended or resumed."""
 
     id: int
     broker: str
@@ -93,6 +94,28 @@ class Delivery:
     attempts: int
     told_ms: int | None = None
     """When the broker answered; None if it has not yet."""
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """A stream that executions leave out, because an expression of the query fails on its values."""
+
+    stream: int
+    values: Values
+    error: str
+    since_ms: int
+    after: int
+    """The last publication that it was executed on."""
+    subscriptions: int
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """A broker's subscription whose stream is suspended."""
+
+    subscription: str
+    error: str
+    since_ms: int
 
 
 class Gone(NewsstandError):
@@ -146,7 +169,28 @@ class Results(ABC):
 
     @abstractmethod
     def active_streams(self, channel: str, among: Sequence[int] | None = None) -> Iterator[tuple[int, Values]]:
-        """The streams of a channel that have a subscription (if `among` is given, of these only)."""
+        """The streams of a channel that have a subscription and are not suspended (if `among` is given, of these
+        only)."""
+
+    @abstractmethod
+    def suspend(self, channel: str, stream: int, error: str, definition: str, now_ms: int) -> None:
+        """Leave a stream out of executions until it is resumed or has no subscription any more, and have the
+        brokers that subscribe to it told; no effect on one that is suspended already."""
+
+    @abstractmethod
+    def resume(self, channel: str, now_ms: int, besides: str | None = None) -> list[int]:
+        """Resume the suspended streams of a channel, but for those suspended under the definition `besides`;
+        have their brokers told, and return the streams."""
+
+    @abstractmethod
+    def suspensions(self, channel: str) -> list[Suspension]:
+        """The suspended streams of a channel."""
+
+    @abstractmethod
+    def suspended(
+        self, broker: str, channel: str | None = None, subscriptions: Sequence[str] | None = None
+    ) -> list[Suspended]:
+        """A broker's subscriptions that are suspended: of one channel, or among some, if these are given."""
 
     @abstractmethod
     def count_subscriptions(self, channel: str) -> tuple[int, int]:

@@ -53,7 +53,9 @@ class OutboxInSql(SubscriptionsInSql):
         return [Delivery(*row) for row in found]
 
     def moved(self, delivery: Delivery) -> Iterator[Moved]:
-        return self._summary(delivery.broker) if delivery.execution is None else self._moved_by(delivery)
+        if delivery.execution is not None:
+            return self._moved_by(delivery)
+        return self._summary(delivery.broker) if delivery.channel is None else iter(())
 
     def _summary(self, broker: str) -> Iterator[Moved]:
         after = ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from newsstand.cluster.results import Execution, ExecutionRecord, Gone, Stored
-from newsstand.cluster.results_outbox import OutboxInSql
 from newsstand.cluster.results_retention import RetentionInSql
+from newsstand.cluster.results_suspensions import SuspensionsInSql
 from newsstand.cluster.results_tables import Staged, Transaction
 from newsstand.model import Page, Result
 
@@ -30,7 +30,7 @@ def strangers(count: int, channel: str) -> ValueError:
     return ValueError(f"{count} results are for streams that channel '{channel}' has not")
 
 
-class SqlResults(OutboxInSql, RetentionInSql):
+class SqlResults(SuspensionsInSql, RetentionInSql):
     """All of the store but connections and bulk loading. Of an execution that brings about `few` results they come
     to the driver in one piece."""
 
@@ -64,7 +64,7 @@ class SqlResults(OutboxInSql, RetentionInSql):
                 "DELETE FROM deliveries WHERE execution IN (SELECT number FROM executions WHERE channel = :name)",
                 name=channel,
             )
-            for table in ("subscriptions", "results"):
+            for table in ("subscriptions", "results", "suspensions"):
                 transaction.run(
                     f"DELETE FROM {table} WHERE stream IN (SELECT id FROM streams WHERE channel = :name)",
                     name=channel,

@@ -79,6 +79,11 @@ class SubscriptionsInSql(SqlStore):
         query = f"{_SUBSCRIPTIONS} WHERE {which} ORDER BY u.id{self._lock('u')}"
         dropped = [_subscription(row) for row in transaction.rows(query, **given)]
         transaction.run(f"DELETE FROM subscriptions AS u WHERE {which}", **given)
+        # Values that nobody subscribes to any more are tried again if somebody does.
+        transaction.run(
+            "DELETE FROM suspensions WHERE NOT EXISTS "
+            "(SELECT 1 FROM subscriptions u WHERE u.stream = suspensions.stream)"
+        )
         return dropped
 
     def subscription(self, subscription: str) -> Subscription | None:
@@ -121,7 +126,10 @@ class SubscriptionsInSql(SqlStore):
             limit = None if limit is None else limit - size
 
     def active_streams(self, channel: str, among: Sequence[int] | None = None) -> Iterator[tuple[int, Values]]:
-        wanted = "s.channel = :channel AND EXISTS (SELECT 1 FROM subscriptions u WHERE u.stream = s.id)"
+        wanted = (
+            "s.channel = :channel AND EXISTS (SELECT 1 FROM subscriptions u WHERE u.stream = s.id) "
+            "AND NOT EXISTS (SELECT 1 FROM suspensions x WHERE x.stream = s.id)"
+        )
         query = f"SELECT s.id, s.vals FROM streams s WHERE {wanted}"
         if among is not None:
             each = iter(sorted(set(among)))

@@ -25,8 +25,8 @@ from newsstand.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VERSION = 2
-"""The version of the tables below; a store of another version is refused."""
+VERSION = 3
+"""The version of the tables below. A store of the version before is brought up to it, others are refused."""
 
 CHUNK = 10_000
 """Rows that are held in memory at once."""
@@ -68,6 +68,11 @@ removed. Values are found by a digest because they may be longer than an index t
 come by the hundred thousand: who adds them keeps their channels and broker from going, once for all of them, and
 no reference is looked up for each."""
 
+SUSPENSIONS = """
+CREATE TABLE suspensions (stream bigint PRIMARY KEY, error {text} NOT NULL, definition {text} NOT NULL,
+    since_ms bigint NOT NULL, begins_after bigint NOT NULL)"""
+"""What version 3 added."""
+
 
 class Transaction(Protocol):
     """What a sibling's transaction does. Rows are as the database gives them, hence without a static type."""
@@ -101,9 +106,12 @@ def create(transaction: Transaction, words: Mapping[str, str], place: str) -> No
     transaction.run("CREATE TABLE IF NOT EXISTS newsstand_schema (version bigint NOT NULL)")
     found = transaction.rows("SELECT version FROM newsstand_schema")
     if not found:
-        for statement in TABLES.format(**words).split(";"):
-            transaction.run(statement)
+        for statement in (*TABLES.split(";"), SUSPENSIONS):
+            transaction.run(statement.format(**words))
         transaction.run("INSERT INTO newsstand_schema VALUES (:version)", version=VERSION)
+    elif found[0][0] == VERSION - 1:
+        transaction.run(SUSPENSIONS.format(**words))
+        transaction.run("UPDATE newsstand_schema SET version = :version", version=VERSION)
     elif found[0][0] != VERSION:
         raise BadInput(
             f"{place}: its results are of schema version {found[0][0]} and this Newsstand reads {VERSION}; "

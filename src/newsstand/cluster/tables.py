@@ -51,7 +51,14 @@ class Tables:
 
     def subscribed(self, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
         """These subscriptions of a channel were made."""
-        self.values(channel).change({one.stream: (one.stream, one.values) for one in subscriptions})
+        suspended = {one.stream for one in self._results.suspensions(channel.name)}
+        self.values(channel).change(
+            {one.stream: (one.stream, one.values) for one in subscriptions if one.stream not in suspended}
+        )
+
+    def suspended(self, channel: Channel, stream: int) -> None:
+        """A stream of a channel was suspended."""
+        self.values(channel).remove([stream])
 
     def unsubscribed(self, channel: Channel, streams: Iterable[int]) -> None:
         """Some of these streams may have lost their last subscription."""
@@ -76,7 +83,7 @@ class Tables:
         self._keyed.catch_up(dataset, lambda newest: self._latest_of(dataset).change(newest))
 
     def forget_channel(self, name: str) -> None:
-        """A channel was changed or dropped."""
+        """A channel was changed or dropped, or streams of it were resumed."""
         with self._lock:
             table = self._values.pop(name, None)
         if table is not None:
