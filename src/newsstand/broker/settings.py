@@ -18,12 +18,15 @@ from newsstand.serving.client_address import require_proxies
 from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.limits import Limits
 from newsstand.serving.process import Tls
+from newsstand.serving.settings import is_http_url
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 MOST_BYTES = 2**50
 """A pebibyte: more is a slip of the finger."""
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=MOST_BYTES)]
 SomeBytes = Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Node = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -37,7 +40,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster's token for this broker."""
     token_file: Path | None = None
     data: Path
-    host: str = "127.0.0.1"
+    host: Text = "127.0.0.1"
     port: Port = 8790
     url: str | None = None
     """Where subscribers reach it, if not where it listens."""
@@ -63,7 +66,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For copies of popular pages that the origin pushes to brokers near the demand; 0 for none."""
     lat: Annotated[float, msgspec.Meta(ge=-90, le=90)] | None = None
     lon: Annotated[float, msgspec.Meta(ge=-180, le=180)] | None = None
-    node: str | None = None
+    node: Node | None = None
     capacity: Positive | None = None
     """Connections that it can hold, for the coordinator."""
     registration: bool = True
@@ -106,6 +109,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             if name not in known:
                 raise BadOption(
                     f"{kind}s_policy: unknown policy '{name}' of {kind} caches; known: {', '.join(known)}"
+                )
+        for option, address in (("url", self.url), ("callback", self.callback)):
+            if address is not None and not is_http_url(address):
+                raise BadOption(
+                    f"{option}: {address!r} is no URL; write one such as https://edge.example.org:8790"
                 )
         if (self.certificate is None) != (self.key is None):
             raise BadOption("certificate and key: give both or neither")

@@ -14,7 +14,7 @@ import typer
 from newsstand.cli.options import Conf, Json, Master
 from newsstand.cli.progress import say
 from newsstand.cli.publish import AppFolder
-from newsstand.errors import BadInput
+from newsstand.errors import BadInput, BadOption
 
 if TYPE_CHECKING:
     from newsstand.cluster.app_folder import App
@@ -53,25 +53,25 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
 
     Example: newsstand check my-app
     """
-    from newsstand.cluster.app_folder import BadAppFile, read_app
-    from newsstand.platform.declared import read_declared
+    from newsstand.cluster.app_folder import BadAppFile
+    from newsstand.platform.checked import read_checked
+    from newsstand.platform.parts import plan
     from newsstand.platform.push_notes import push_notes
 
-    found: list[str] = []
-    for read in (read_app, read_declared):
-        try:
-            read(app)
-        except BadAppFile as error:
-            found += error.mistakes
-    if found:
-        _tell_mistakes(found, as_json)
-        raise typer.Exit(2)
-    known = read_app(app)
+    try:
+        known, declared = read_checked(app, os.environ)
+        plan(known, declared)
+    except BadAppFile as error:
+        _tell_mistakes(error.mistakes, as_json)
+        raise typer.Exit(2) from None
+    except BadOption as error:
+        _tell_mistakes([str(error)], as_json)
+        raise typer.Exit(2) from None
     schemas, mistakes, warnings = _check_queries(known, master, conf)
     if mistakes:
         _tell_mistakes(mistakes, as_json)
         raise typer.Exit(2)
-    notes = [*warnings, *push_notes(known, read_declared(app))]
+    notes = [*warnings, *push_notes(known, declared)]
     if as_json:
         datasets = {
             name: {one.name: one.type for one in dataset.fields} for name, dataset in known.datasets.items()

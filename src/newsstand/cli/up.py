@@ -58,15 +58,14 @@ def up(
 
     Example: newsstand up my-app --brokers 2
     """
-    from newsstand.cluster.app_folder import read_app
-    from newsstand.platform.declared import read_declared
+    from newsstand.platform.checked import read_checked
     from newsstand.platform.parts import Ports, plan
 
-    known = read_app(app, os.environ)
+    known, declared = read_checked(app, os.environ)
     spark = [*(("--master", master) if master else ()), *(word for one in conf or () for word in ("--conf", one))]
     platform = plan(
         known,
-        read_declared(app),
+        declared,
         data=data,
         host=host,
         ports=Ports(base_port, cluster_port, coordinator_port),

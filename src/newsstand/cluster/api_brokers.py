@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsSha
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription, is_broker_name
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, problems
+from newsstand.serving.settings import is_http_url
 
 MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536
@@ -172,12 +172,8 @@ def _ids(subscriptions: Sequence[Subscription]) -> Iterator[bytes]:
 
 def require_url(field: str, url: str, example: str) -> None:
     """Refuse what is no address that signed requests can be sent to."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good or len(url) > 2048 or re.fullmatch(r"[\x21-\x7e]+", url) is None:
+    if not is_http_url(url):
         raise Refused(422, f"{field}: must be a URL such as {example}")
+    parts = urlsplit(url)
     if parts.username is not None or parts.fragment:
         raise Refused(422, f"{field}: must have neither a user nor a fragment; requests to it are signed")

@@ -27,6 +27,7 @@ from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from newsstand.cluster.body import datasets_read, parse_channel
+from newsstand.cluster.channels import require_defaults
 from newsstand.cluster.push_settings import PUSH_KEYS, Keys, PushOptions, push_options
 from newsstand.cluster.records import parse_dataset
 from newsstand.cluster.tokens import Token
@@ -179,6 +180,11 @@ class _Reading:
                 datasets[name] = parse_dataset(name, table)
         defaults = self.table(document, "defaults")
         self.refuse_unknown(defaults, ("retention", "delivery"), "defaults.")
+        try:
+            require_defaults(defaults)
+        except BadInput as error:
+            self.note(str(error))
+            defaults = {}  # what is wrong with them is not told again by every channel
         channels: dict[str, Channel] = {}
         broken = set(self.table(document, "datasets")) - set(datasets)
         for name, table in self.tables(document, "channels"):

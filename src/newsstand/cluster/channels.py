@@ -41,6 +41,12 @@ def read_channel(name: str, table: Mapping[str, object], new: str, defaults: Map
     )
 
 
+def require_defaults(defaults: Mapping[str, object]) -> None:
+    """Raise BadApp if a channel could not have these defaults."""
+    _one_of("defaults.delivery", defaults.get("delivery", "pull"), _DELIVERIES)
+    _retention("defaults.retention", defaults.get("retention", {}))
+
+
 def query_of(name: str, table: Mapping[str, object]) -> str:
     """The text of a channel's query."""
     query = table.get("query")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
@@ -27,6 +26,7 @@ from newsstand.coordinator.records import BrokerRecord, Change
 from newsstand.coordinator.standing import Report, Standing
 from newsstand.planning.places import Place
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, problems
+from newsstand.serving.settings import is_http_url
 
 MOST_BROKER_BYTES = 65_536
 MOST_HEARTBEAT_BYTES = 2**23
@@ -148,13 +148,9 @@ def place_of(lat: float | None, lon: float | None, node: str | None) -> Place:
 
 def require_url(url: str) -> None:
     """Refuse what is no address of a broker."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        good = False
-    if not good or re.fullmatch(r"[\x21-\x7e]+", url) is None:
+    if not is_http_url(url):
         raise Refused(422, "url: must be a URL such as http://127.0.0.1:8790")
+    parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment:
         raise Refused(422, "url: must have neither a user nor a query nor a fragment")
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -138,16 +137,8 @@ def _settings(given: dict[str, object]) -> Settings:
     if isinstance(certificate, Path) and isinstance(key, Path):
         given["tls"] = tls = Tls(certificate, key)
         tls.check()
-        _require_pair(tls)
     known = {one.name for one in fields(Settings)}
     return Settings(**{key: value for key, value in given.items() if key in known})  # type: ignore[arg-type]
-
-
-def _require_pair(tls: Tls) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
-    except OSError as error:  # what ssl raises is one, too
-        raise BadOption(f"{tls.certificate}: is no certificate in PEM with the key {tls.key} ({error})") from error
 
 
 def _secret_in(file: Path) -> str:
@@ -193,9 +184,9 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
 
 
 def _policy(value: object) -> str:
-    if value not in WAYS:
+    if not isinstance(value, str) or value not in WAYS:
         raise BadOption(f"'{value}' is none of {', '.join(sorted(WAYS))}")
-    return str(value)
+    return value
 
 
 def _opportunistic(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,10 +61,16 @@ class Tls:
     key: Path
 
     def check(self) -> None:
-        """Both files are there."""
+        """Raise BadOption unless both files are there and belong together."""
         for file in (self.certificate, self.key):
             if not file.is_file():
                 raise BadOption(f"{file}: there is no such file")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # what ssl raises is one, too
+            raise BadOption(
+                f"{self.certificate}: is no certificate in PEM with the key {self.key} ({error})"
+            ) from error
 
 
 def url_of(bound: socket.socket, tls: Tls | None = None) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,6 +16,7 @@ from newsstand.errors import BadInput, BadOption
 
 S = TypeVar("S", bound=msgspec.Struct)
 SHORTEST_SECRET = 32
+LONGEST_URL = 2048
 
 
 def read_settings(
@@ -64,6 +67,16 @@ def read_value(value: object, kind: object) -> object:
         if get_origin(kind) is Literal:
             raise BadOption(f"'{value}' is none of {', '.join(map(str, get_args(kind)))}") from None
         raise BadOption(str(error)) from None
+
+
+def is_http_url(text: str) -> bool:
+    """Whether a text is the URL of a server: http or https, with a host and printable characters only."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+    return good and len(text) <= LONGEST_URL and re.fullmatch(r"[\x21-\x7e]+", text) is not None
 
 
 def token_in(file: Path, place: str = "") -> str:
