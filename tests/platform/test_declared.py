@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from newsstand.broker.topic_rules import TopicRule, TopicRules
 from newsstand.cli.main import run
+from newsstand.cli.publish import located_app
 from newsstand.cluster.app_folder import BadAppFile, read_app
 from newsstand.cluster.tokens import find_token
 from newsstand.errors import BadOption
@@ -21,6 +23,7 @@ from newsstand.platform.running import running
 from newsstand.platform.supervisor import CannotStart
 from newsstand.serving.limits import Limits
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 WHOLE = """
 [cluster]
 port = 9100
@@ -142,6 +145,19 @@ def test_the_address_and_the_token_are_there_before_the_cluster_is_ready(
     assert find_token(data, None, None)
 
 
+def test_commands_find_a_platform_over_another_data_folder_as_long_as_it_runs(tmp_path: Path) -> None:
+    seek = (
+        f"import pathlib, newsstand.cli.publish as p; print(p.located_app(pathlib.Path({str(tmp_path)!r})).data)"
+    )
+    command = (sys.executable, "-c", f"{seek}; raise SystemExit(1)")
+    platform = planned(tmp_path, "", ports=Ports(0), data=tmp_path / "x", cluster_command=command)
+    assert started(platform).endswith(f": {tmp_path / 'x'}")
+    assert located_app(tmp_path).data == tmp_path / "data"
+    assert list((tmp_path / "data").iterdir()) == []
+    (tmp_path / "data" / "platform.path").write_text(f"{tmp_path / 'x'}\n")  # as after kill -9
+    assert located_app(tmp_path).data == tmp_path / "data"
+
+
 def test_two_parts_cannot_have_one_port(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match="coordinator: port 8780 is the port of cluster"):
         planned(tmp_path, "[coordinator]\nport = 8780")
@@ -205,6 +221,24 @@ def test_rules_of_topics_reach_every_broker_without_groups(tmp_path: Path) -> No
     ]
     expected = {"news.*": {"publish": ["ann", "bob", "eve"], "subscribe": ["*"]}}
     assert [one["topics"] for one in told] == [expected, expected]
+
+
+def test_in_the_emergencies_nobody_follows_the_surroundings_of_another() -> None:
+    channels = read_app(EXAMPLES / "emergencies").channels.values()
+    of_users = [one for one in channels if "locations" in one.query]
+    assert len(of_users) == 3
+    assert all(one.bind == (("user", "subscriber"),) for one in of_users)
+
+
+def test_in_the_town_hall_only_the_town_hall_warns() -> None:
+    rules = TopicRules(
+        {
+            pattern: TopicRule(rule.get("publish", []), rule.get("subscribe", []))
+            for pattern, rule in read_declared(EXAMPLES / "town-hall").topics.items()
+        }
+    )
+    assert [rules.may_publish(one, "warnings") for one in ("town-hall", "ana")] == [True, False]
+    assert rules.may_read("ana", "warnings")
 
 
 @pytest.mark.parametrize(

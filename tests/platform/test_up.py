@@ -262,14 +262,64 @@ def test_a_used_folder_is_refused_in_one_line(folder: Path, started: list[Up]) -
 
 
 def test_a_part_that_cannot_start_ends_all_with_its_reason(folder: Path, started: list[Up]) -> None:
-    cannot = "import sys; sys.exit('newsstand: the moon is in the wrong house')"
+    last = [f"line {number}" for number in range(20)]
+    cannot = f"import sys; print(*{last}, sep='\\n'); sys.exit('newsstand: the moon is in the wrong house')"
     up = Up(folder, "--cluster-command", sys.executable, "-c", cannot)
     started.append(up)
     code, said = up.ended()
     assert code == 2
-    told = "newsstand: cluster cannot start (exit code 1): the moon is in the wrong house"
-    assert said.splitlines()[-1] == told
+    assert said.splitlines()[1:] == [
+        *(f"cluster: {line}" for line in last[-9:]),
+        "newsstand: cluster cannot start (exit code 1): the moon is in the wrong house",
+    ]
+    assert [json.loads(line)["message"] for line in up.told().splitlines()][:20] == last
     assert up.nothing_is_left(5)
+
+
+def test_the_terminal_shows_addresses_and_problems_and_the_file_has_the_log(
+    folder: Path, started: list[Up]
+) -> None:
+    problem = 'import json, time; print(json.dumps({"level": "warning", "message": "hot"}), flush=True)'
+    told = (
+        f"{problem}; import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = (
+        sys.executable,
+        "-c",
+        told,
+        UP_WITH_PRESS.parents[1] / "broker" / "press.py",
+        folder / "app",
+        "{port}",
+    )
+    up = Up(folder, "--cluster-command", *command, log=None)
+    started.append(up)
+    where = up.addresses()
+    log = folder / "app" / "data" / "logs" / "platform.log"
+    assert where["log"] == str(log)
+    up.process.send_signal(signal.SIGTERM)
+    code, said = up.ended()
+    assert code == 0
+    assert said.splitlines() == [
+        f"newsstand: starting cluster, coordinator, broker edge …; the log is {log}",
+        "newsstand: cluster: warning: hot",
+        "newsstand: stopping …",
+    ]
+    assert {json.loads(line)["part"] for line in log.read_text().splitlines()} == {
+        "cluster",
+        "coordinator",
+        "broker edge",
+    }
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_all_of_the_log_is_shown_on_demand(folder: Path, started: list[Up]) -> None:
+    up = Up(folder, "--verbose")
+    started.append(up)
+    up.addresses()
+    up.process.send_signal(signal.SIGTERM)
+    code, said = up.ended()
+    assert code == 0
+    assert [line for line in said.splitlines() if line.startswith("{")] == up.told().splitlines()
 
 
 @pytest.mark.parametrize(

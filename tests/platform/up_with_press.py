@@ -1,6 +1,6 @@
 """`newsstand up` with a press in place of the data cluster: real supervisor, coordinator and brokers, no Spark.
 
-python up_with_press.py APP [the options of `newsstand up`: --data, --base-port, --brokers, --log, --json]
+python up_with_press.py APP [the options of `newsstand up`: --data, --base-port, --brokers, --log, --verbose]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--base-port", type=int, default=0)
     parser.add_argument("--brokers", type=int)
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--cluster-command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     command = options.cluster_command or [sys.executable, str(PRESS), str(options.app), "{port}"]
@@ -35,7 +36,7 @@ def main() -> int:
             brokers=options.brokers,
             cluster_command=command,
         )
-        return run_until_stopped(platform, options.log, as_json=True)
+        return run_until_stopped(platform, options.log, as_json=True, verbose=options.verbose)
     except NewsstandError as error:
         print(f"newsstand: {error}", file=sys.stderr)
         return 2

@@ -1,6 +1,7 @@
 """What a subscriber may subscribe to: by the limits of its token, and by the rules of the operator.
 
-The limits of a token are its holder's own wish. What the operator binds holds for every token.
+The limits of a token are its holder's own wish, and protect nobody from the holder. What the operator binds holds
+for every token.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import typer
 from newsstand.cli.channel_report import show_explanation, show_trial
 from newsstand.cli.options import Conf, Json, Master
 from newsstand.cli.progress import progress, say
-from newsstand.cli.publish import AppFolder, TokenFile, Url, batches, error_of, open_client
+from newsstand.cli.publish import AppFolder, TokenFile, Url, batches, error_of, located_app, open_client
 from newsstand.errors import BadInput, BadOption
 
 if TYPE_CHECKING:
@@ -186,9 +186,7 @@ def _asked(client: httpx.Client, method: str, path: str) -> httpx.Response:
 
 
 def _read_app(folder: Path, data: Path | None) -> App:
-    from newsstand.cluster.app_folder import read_app
-
-    known = read_app(folder)
+    known = located_app(folder)
     return known if data is None else replace(known, cluster=replace(known.cluster, data=data.absolute()))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.options import Conf, Json, Master, Verbose
 from newsstand.cli.progress import say
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def demo(
         Path | None,
         typer.Option("--data", metavar="DIR", help="Keep app, data and log here; else all is removed."),
     ] = None,
+    verbose: Verbose = False,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
@@ -73,13 +74,13 @@ def demo(
         write_app(app, speed=speed, brokers=brokers, budget=budget)
         platform = plan(read_app(app), read_declared(app), ports=Ports(base_port), spark=spark)
         cast = Cast(subscribers, duration, speed, seed=seed)
-        summary = asyncio.run(_play(platform, cast, None if headless else port, folder / "platform.log"))
+        summary = asyncio.run(_play(platform, cast, None if headless else port, verbose=verbose))
     if summary is None:
         raise typer.Exit(130)
     print(json.dumps(summary) if as_json else _table(summary))
 
 
-async def _play(platform: Platform, cast: Cast, port: int | None, log: Path) -> dict[str, Any] | None:
+async def _play(platform: Platform, cast: Cast, port: int | None, *, verbose: bool) -> dict[str, Any] | None:
     """The summary; None if it was stopped before it began."""
     from newsstand.platform.running import Stopped, running
     from newsstand.scenarios.emergencies import state
@@ -88,9 +89,8 @@ async def _play(platform: Platform, cast: Cast, port: int | None, log: Path) -> 
 
     if port is not None:
         say(f"The page will be at http://{PAGE}:{port}/ as soon as Spark has started, in half a minute or so.")
-    say(f"The log of all parts is {log}")
     try:
-        async with running(platform, say, log) as supervisor:
+        async with running(platform, say, verbose=verbose) as supervisor:
             assert platform.admin_token is not None
             where = state.Platform(
                 platform.cluster.url,

@@ -24,6 +24,7 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; may be repeated."),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the whole log on the terminal, too.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output folder if it exists.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse input with lines that cannot be parsed.")]
 

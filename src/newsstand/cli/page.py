@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from newsstand.cli.options import Json
-from newsstand.cli.publish import TokenFile, Url, client_of, error_of, open_client
+from newsstand.cli.publish import TokenFile, Url, client_of, error_of, located_app, open_client
 from newsstand.errors import BadInput, BadOption, NewsstandError
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ def _opened(file: str) -> Iterator[bytes | BinaryIO]:
 
 def _connected(folder: Path | None, url: str | None, token_file: Path | None) -> httpx.Client:
     """A client of the app's cluster; with an address no app is needed."""
-    from newsstand.cluster.app_folder import FILE, read_app
+    from newsstand.cluster.app_folder import FILE
 
     if folder is not None or (Path.cwd() / FILE).is_file():
-        return open_client(read_app(folder or Path()), url, token_file)
+        return open_client(located_app(folder or Path()), url, token_file)
     if url is None:
         raise BadOption(f"--app: there is no {FILE} here; name the app folder, or the cluster with --url")
     return client_of(url, None, token_file)
@@ -156,7 +156,10 @@ def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.R
         raise BadOption(f"--url {client.base_url}: must begin with http:// or https://") from error
     except httpx.TransportError as error:
         reason = error or type(error).__name__
-        raise NewsstandError(f"the cluster at {client.base_url} does not answer ({reason})") from error
+        raise NewsstandError(
+            f"the cluster at {client.base_url} does not answer ({reason}); "
+            "start it with `newsstand up` or name its address with --url"
+        ) from error
     except (httpx.InvalidURL, ValueError) as error:
         raise BadOption(f"--url {client.base_url}: {error}") from error
 

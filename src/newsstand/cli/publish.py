@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -159,14 +159,12 @@ def publish(
 
     Example: newsstand publish my-app emergencies reports.ndjson
     """
-    from newsstand.cluster.app_folder import read_app
-
     name = "standard input" if file == "-" else file
     if following and file == "-":
         raise BadOption("--follow: standard input cannot be followed; name a file")
     if not following and file != "-" and not Path(file).is_file():
         raise BadInput(f"{file}: no such file")
-    known = read_app(app)
+    known = located_app(app)
     tally = Tally()
     address, origin = address_of(known, url)
     with client_of(address, known.data, token_file) as client:
@@ -185,6 +183,16 @@ def publish(
     _tell(tally, dataset, as_json)
     if tally.refused:
         raise typer.Exit(2)
+
+
+def located_app(folder: Path) -> App:
+    """An app, with the data folder of its platform if that runs on this machine."""
+    from newsstand.cluster.app_folder import read_app
+    from newsstand.platform.folder import folder_in_use
+
+    known = read_app(folder)
+    data = folder_in_use(known.data)
+    return known if data == known.data else replace(known, cluster=replace(known.cluster, data=data))
 
 
 def trusted(file: str | None) -> ssl.SSLContext | bool:

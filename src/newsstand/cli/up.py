@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from newsstand.cli.options import Conf, Json, Master
+from newsstand.cli.options import Conf, Json, Master, Verbose
 from newsstand.cli.progress import say
 from newsstand.cli.publish import AppFolder
 
@@ -46,15 +46,20 @@ def up(
         typer.Option("--brokers", min=1, max=100, metavar="N", help="How many brokers, if not as declared."),
     ] = None,
     log: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Where the log goes, if not to standard error.")
+        Path | None,
+        typer.Option(
+            "--log", metavar="FILE", help="Where the log goes, if not to logs/platform.log in the data folder."
+        ),
     ] = None,
+    verbose: Verbose = False,
     as_json: Json = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Run cluster, coordinator and brokers of an app until Ctrl-C or SIGTERM; start again what dies.
 
-    What they say is joined into one log, one JSON object a line, with the part's name. A second Ctrl-C kills all.
+    What they log goes to one file, one JSON object a line, with the part's name; the terminal shows addresses and
+    problems. A second Ctrl-C kills all.
 
     Example: newsstand up my-app --brokers 2
     """
@@ -72,20 +77,21 @@ def up(
         brokers=brokers,
         spark=spark,
     )
-    raise typer.Exit(run_until_stopped(platform, log, as_json))
+    raise typer.Exit(run_until_stopped(platform, log, as_json, verbose=verbose))
 
 
-def run_until_stopped(platform: Platform, log: Path | None, as_json: bool) -> int:
+def run_until_stopped(platform: Platform, log: Path | None, as_json: bool, *, verbose: bool = False) -> int:
     """Run a platform; tell where its parts are when it is ready. The exit code."""
     from newsstand.platform.running import Stopped, running
 
     async def run() -> int:
         try:
-            async with running(platform, say, log) as supervisor:
+            async with running(platform, say, log, verbose=verbose) as supervisor:
                 if as_json:
-                    print(json.dumps(platform.addresses()), flush=True)
+                    told = {**platform.addresses(), "log": str((log or platform.folder.log).absolute())}
+                    print(json.dumps(told), flush=True)
                 else:
-                    print(table(platform), flush=True)
+                    print(table(platform, log), flush=True)
                 await supervisor.stopping.wait()
                 say("newsstand: stopping …")
         except Stopped:
@@ -95,9 +101,9 @@ def run_until_stopped(platform: Platform, log: Path | None, as_json: bool) -> in
     return asyncio.run(run())
 
 
-def table(platform: Platform) -> str:
+def table(platform: Platform, log: Path | None = None) -> str:
     """Where everything is, for people."""
     rows = [("part", "address", "token or secret"), *platform.rows()]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = [f"{part:<{widths[0]}}  {address:<{widths[1]}}  {file}" for part, address, file in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"The log is {log or platform.folder.log}"])

@@ -61,8 +61,8 @@ class Client:
     ) -> None:
         """Give a `coordinator`, a `broker` or both; a name and a password, `tokens` that were kept, or both.
 
-        `register` makes the subscriber if there is none of that name. `allow` limits the session to channels and
-        values. `on_tokens` is called with each new pair of tokens. `near` (latitude, longitude) and `node` help
+        `register` makes the subscriber if there is none of that name. `allow` limits this session to channels and
+        values, at the subscriber's own wish: rules for everybody are the operator's. `on_tokens` is called with each new pair of tokens. `near` (latitude, longitude) and `node` help
         the coordinator choose, and say from where pages are wanted. Many clients of one process should share one
         `http`, made by `new_http()`.
         """

@@ -1,4 +1,4 @@
-"""Everything that `newsstand up` refuses about an app before it starts a process; `newsstand check` asks the same."""
+"""What `newsstand up` refuses about an app before it starts a process; `newsstand check` refuses the same."""
 
 from __future__ import annotations
 

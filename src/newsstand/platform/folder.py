@@ -5,6 +5,8 @@ DATA/platform.lock      held by the `newsstand up` that runs over the folder
 DATA/platform.secret    the platform's one secret
 DATA/address            where the cluster will listen, until the cluster itself writes it
 DATA/tokens.toml        digests of the tokens below, for the cluster
+DATA/platform.path      in an app's usual folder: the one of --data, while a platform runs over that
+DATA/logs/              what all parts log, unless `--log` says otherwise (see `log_file`)
 DATA/coordinator/       the coordinator's data folder, and its settings
 DATA/brokers/NAME/      a broker's data folder, its settings, and cluster.token, which makes it broker:NAME
 """
@@ -14,14 +16,19 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from newsstand.cluster.app_folder import ADDRESS
 from newsstand.cluster.tokens import Token, digest_of, made_tokens_path, new_token, token_lines
 from newsstand.errors import BadOption
+
+ELSEWHERE = "platform.path"
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,10 @@ class PlatformFolder:
     @property
     def coordinator(self) -> Path:
         return self.path / "coordinator"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "logs" / "platform.log"
 
     def broker(self, name: str) -> Path:
         """A broker's own folder."""
@@ -55,19 +66,49 @@ class PlatformFolder:
         except OSError as error:
             raise BadOption(f"data folder {self.path}: cannot be used ({error.strerror})") from error
         with os.fdopen(descriptor, "r+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            for _ in range(LOCK_TRIES):
+                if _locks(lock, fcntl.LOCK_EX):
+                    break
+                time.sleep(LOCK_PAUSE_S)  # `is_running` holds it for a moment
+            else:
                 holder = lock.read().strip()
                 who = f", process {holder}," if holder else ""
                 raise BadOption(
                     f"data folder {self.path}: is in use: another platform{who} runs over it; "
                     "stop it, or take another folder with --data"
-                ) from None
+                )
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
             yield
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a `newsstand up` holds the folder."""
+        try:
+            with (self.path / "platform.lock").open() as lock:
+                return not _locks(lock, fcntl.LOCK_SH)
+        except OSError:
+            return False
+
+    @contextmanager
+    def remembered(self, usual: Path) -> Iterator[None]:
+        """Tell commands, in the usual data folder of an app, that its platform runs over this one."""
+        file, text = usual / ELSEWHERE, f"{self.path}\n"
+        if usual.absolute() == self.path:
+            yield
+            return
+        try:
+            usual.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(file, text)
+        except OSError as error:
+            raise BadOption(f"{file}: cannot be written ({error.strerror})") from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if file.read_text(encoding="utf-8") == text:
+                    file.unlink()
 
     @contextmanager
     def announced(self, url: str) -> Iterator[None]:
@@ -105,6 +146,25 @@ class PlatformFolder:
             write_private(made_tokens_path(self.path), "\n".join(lines))
         except OSError as error:
             raise BadOption(f"{error.filename or self.path}: cannot be written ({error.strerror})") from error
+
+
+def folder_in_use(usual: Path) -> Path:
+    """The data folder that an app's platform runs over, perhaps one of `--data`; the usual one if none runs."""
+    if PlatformFolder(usual).is_running:
+        return usual
+    try:
+        other = PlatformFolder(Path((usual / ELSEWHERE).read_text(encoding="utf-8").strip()))
+    except (OSError, UnicodeDecodeError):
+        return usual
+    return other.path if other.is_running else usual
+
+
+def _locks(file: TextIO, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def kept(file: Path, text: str) -> str:

@@ -74,6 +74,8 @@ class Platform:
     """The cluster's token for everything, if the app declares no tokens."""
     storages: Storages = field(default_factory=dict)
     """The brokers that keep each topic at first."""
+    usual_data: Path = Path("data")
+    """The data folder that the app says, where commands look for the platform."""
 
     @property
     def stages(self) -> list[list[Part]]:
@@ -201,6 +203,7 @@ def plan(
         settings,
         None if app.tokens else admin_token_path(folder.path),
         declared.storages,
+        app.data.absolute(),
     )
 
 

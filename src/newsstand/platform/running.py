@@ -6,10 +6,10 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-from newsstand.errors import BadOption
+from newsstand.platform.log_file import LogFile, Problems
 from newsstand.platform.parts import Platform
 from newsstand.platform.storages import place
 from newsstand.platform.supervisor import Supervisor
@@ -21,19 +21,24 @@ class Stopped(Exception):
 
 @asynccontextmanager
 async def running(
-    platform: Platform, say: Callable[[str], None], log: Path | None = None
+    platform: Platform, say: Callable[[str], None], log: Path | None = None, *, verbose: bool = False
 ) -> AsyncIterator[Supervisor]:
     """A platform that is ready, for the length of an `async with` block; Ctrl-C and SIGTERM set `stopping`.
 
-    The joined log goes to a file, or to standard error.
+    The joined log goes to a file, that of the data folder unless told; problems in it are said, too. With
+    `verbose` all of it goes to standard error as well.
     """
     with ExitStack() as stack:
         stack.enter_context(platform.folder.locked())
         platform.prepare()
+        stack.enter_context(platform.folder.remembered(platform.usual_data))
         stack.enter_context(platform.folder.announced(platform.cluster.url))
-        say(f"newsstand: starting {', '.join(part.name for stage in platform.stages for part in stage)} …")
-        write = _writer(stack, log)
-        supervisor = Supervisor(platform.stages, write, say)
+        file = LogFile(log or platform.folder.log, say)
+        stack.callback(file.close)
+        parts = ", ".join(part.name for stage in platform.stages for part in stage)
+        say(f"newsstand: starting {parts} …; the log is {log or platform.folder.log}")
+        write = _to_both(file.write) if verbose else file.write
+        supervisor = Supervisor(platform.stages, write, say, None if verbose else Problems(say).look)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, supervisor.interrupt)
@@ -48,20 +53,13 @@ async def running(
             await supervisor.stop()
 
 
-def _writer(stack: ExitStack, log: Path | None) -> Callable[[bytes], None]:
-    if log is None:
-        stream = sys.stderr.buffer
-    else:
-        try:
-            stream = stack.enter_context(log.open("ab"))
-        except OSError as error:
-            raise BadOption(f"--log {log}: cannot be written ({error.strerror})") from error
+def _to_both(write: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Write to standard error, too."""
 
-    def write(line: bytes) -> None:
-        try:
-            stream.write(line)
-            stream.flush()
-        except BrokenPipeError:
-            pass  # nobody reads the log any more; the platform goes on
+    def both(line: bytes) -> None:
+        write(line)
+        with suppress(BrokenPipeError):  # nobody reads it any more; the platform goes on
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
 
-    return write
+    return both

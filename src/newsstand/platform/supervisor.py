@@ -21,6 +21,7 @@ from contextlib import suppress
 import httpx
 
 from newsstand.errors import NewsstandError
+from newsstand.platform.log_file import is_problem, plain
 from newsstand.platform.parts import Part, environment
 
 START_S = 240.0
@@ -33,6 +34,9 @@ STEADY_S = 60.0
 """After so long a life, a death is a first one again."""
 
 LONGEST_LINE = 1 << 20
+LONGEST_SAID = 2000
+LAST_LINES = 10
+"""Of a part that cannot start."""
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -71,22 +75,29 @@ class Watched:
 
     def last_words(self) -> str:
         """What it said last for people, else at all."""
-        plain = [line for line in self.said if not line.startswith("{")]
-        words = (plain or list(self.said) or ["it said nothing"])[-1]
-        return words.removeprefix("newsstand: ")
+        for_people = [line for line in self.said if not line.startswith("{")]
+        return plain((for_people or list(self.said) or ["it said nothing"])[-1])
 
 
 class Supervisor:
-    """Runs parts in stages. `write` takes whole lines of the joined log; `say` tells what happens to parts."""
+    """Runs parts in stages.
+
+    `write` takes whole lines of the joined log, `look` a part and a line of its own, and `say` tells what happens.
+    """
 
     def __init__(
-        self, stages: Sequence[Sequence[Part]], write: Callable[[bytes], None], say: Callable[[str], None]
+        self,
+        stages: Sequence[Sequence[Part]],
+        write: Callable[[bytes], None],
+        say: Callable[[str], None],
+        look: Callable[[str, bytes], None] | None = None,
     ) -> None:
         self.stages = [[Watched(part) for part in stage] for stage in stages]
         self.stopping = asyncio.Event()
         self.killed = False
         self._write = write
         self._say = say
+        self._look = look
         self._http = httpx.AsyncClient(timeout=5, verify=False, trust_env=False)
 
     @property
@@ -130,6 +141,7 @@ class Supervisor:
             if one.keeping in done:
                 one.keeping.result()
             if not done:
+                self._say_last_lines(one)
                 raise CannotStart(f"{one.part.name} is not ready after {START_S:.0f} s: {one.last_words()}")
         finally:
             for task in waiting:
@@ -165,6 +177,7 @@ class Supervisor:
                 return
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
             if not one.ready.is_set():
+                self._say_last_lines(one)
                 raise CannotStart(f"{part.name} cannot start ({how}): {one.last_words()}")
             pause = FIRST_PAUSE_S if time.monotonic() - born > STEADY_S else pause
             one.restarts += 1
@@ -203,8 +216,16 @@ class Supervisor:
         line = line.strip()
         if not line:
             return
-        one.said.append(line[:500].decode(errors="replace"))
+        one.said.append(line[:LONGEST_SAID].decode(errors="replace"))
         self._write(joined_line(one.part.name, line))
+        if self._look is not None:
+            self._look(one.part.name, line)
+
+    def _say_last_lines(self, one: Watched) -> None:
+        """Show the last lines of a part that cannot start, without those shown already and that of the error."""
+        for line in list(one.said)[-LAST_LINES:]:
+            if plain(line) != one.last_words() and not (self._look is not None and is_problem(line)):
+                self._say(f"{one.part.name}: {plain(line)}")
 
     async def _stop(self, one: Watched) -> None:
         one.send(signal.SIGTERM)
