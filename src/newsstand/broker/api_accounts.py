@@ -53,7 +53,7 @@ def account_routes(desk: Desk) -> APIRouter:
         openapi_extra=json_body(Login),
     )
     async def login(request: Request) -> Response:
-        """Begin a session, limited to channels and values at the wish of who logs in; others may have no limits."""
+        """Begin a session, limited to channels and values at the wish of who logs in."""
         given = await desk.body(request, Login)
         allow = None if given.allow is None else [Allowed(one.channel, one.values) for one in given.allow]
         with _noted(request, given.name) as address:

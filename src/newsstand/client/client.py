@@ -62,9 +62,9 @@ class Client:
         """Give a `coordinator`, a `broker` or both; a name and a password, `tokens` that were kept, or both.
 
         `register` makes the subscriber if there is none of that name. `allow` limits this session to channels and
-        values, at the subscriber's own wish: rules for everybody are the operator's. `on_tokens` is called with each new pair of tokens. `near` (latitude, longitude) and `node` help
-        the coordinator choose, and say from where pages are wanted. Many clients of one process should share one
-        `http`, made by `new_http()`.
+        values, at the subscriber's own wish: rules for everybody are the operator's. `on_tokens` is called with
+        each new pair of tokens. `near` (latitude, longitude) and `node` help the coordinator choose, and say from
+        where pages are wanted. Many clients of one process should share one `http`, made by `new_http()`.
         """
         if coordinator is None and broker is None:
             raise Misused("a client needs the address of a coordinator or of a broker")
