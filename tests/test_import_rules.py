@@ -22,7 +22,7 @@ ROOMS: dict[str, str] = {
     "planning": "errors model signing overlay",
     "survival": "errors model signing",
     "spark": "errors signing",
-    "serving": "errors",
+    "serving": "errors signing",
     "cluster": "errors model values signing serving spark planning",
     "broker": "errors model values signing serving caching overlay planning",
     "coordinator": "errors model signing serving planning",

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from press import ADMIN
+from press import SECRET
 
-SECRET = "a secret of this platform, long enough"
+from newsstand.serving.credentials import broker_credential, operator_token
+
 PRESS = Path(__file__).with_name("press.py")
 NEWSSTAND = Path(sys.executable).with_name("newsstand")
 
@@ -85,9 +86,19 @@ def start_coordinator(folder: Path, port: int = 0, *more: object) -> Process:
 
 
 def start_broker(folder: Path, cluster: str, name: str = "edge", port: int = 0, *more: object) -> Process:
-    env = {"NEWSSTAND_BROKER_SECRET": SECRET, "NEWSSTAND_BROKER_TOKEN": ADMIN}
     command = ("broker", "--name", name, "--cluster", cluster, "--data", folder, "--port", port)
-    return Process(NEWSSTAND, *command, *more, env=env)
+    return Process(NEWSSTAND, *command, *more, env=broker_secrets(name, "--coordinator" not in more))
+
+
+def broker_secrets(name: str, is_alone: bool = False) -> dict[str, str]:
+    """The credential of a broker, and its own secret if it stands alone, for its environment."""
+    own = {"NEWSSTAND_BROKER_SECRET": SECRET} if is_alone else {}
+    return {"NEWSSTAND_BROKER_TOKEN": broker_credential(SECRET, name), **own}
+
+
+def as_operator(broker: str | None = None) -> str:
+    """A token of an operator, for coordinator and cluster or for a broker."""
+    return operator_token(SECRET, "tester", ["operator"], now_s=time.time(), days=1, broker=broker)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from newsstand.cluster.pages import PageStore, StoredPage
 from newsstand.cluster.results import Execution
 from newsstand.cluster.results_sqlite import SqliteResults
 from newsstand.cluster.subscribers import Subscribers
-from newsstand.cluster.tokens import Token, Tokens, digest_of, made_tokens
+from newsstand.cluster.tokens import Token, Tokens, digest_of, platform_secret
 from newsstand.errors import NotFound
 from newsstand.model import Scalar
 from newsstand.serving.process import wall_clock_ms
@@ -51,6 +51,7 @@ query = "SELECT r.id FROM reports r WHERE r.kind = :kind"
 parameters = {kind = "string"}
 delivery = "push"
 """
+SECRET = "a secret of this platform, long enough"
 ADMIN = "newsstand_" + "a" * 64
 PUBLISHER = "newsstand_" + "b" * 64
 COLUMNS = pa.schema(
@@ -113,7 +114,7 @@ class Press(Subscribers):
         )
         tokens = (("admin", ADMIN, "admin"), ("gate", PUBLISHER, "publish:*"))
         known = [Token(name, digest_of(text), frozenset([scope])) for name, text, scope in tokens]
-        self.tokens = Tokens([*known, *made_tokens(data)])
+        self.tokens = Tokens(known, platform_secret(folder, None, data) or SECRET)
 
     def print(self, items: Sequence[Mapping[str, object]]) -> int:
         """Results for whoever subscribes to these values; one execution for each channel. How many were stored."""

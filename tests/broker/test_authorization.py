@@ -8,12 +8,10 @@ from contextlib import closing
 
 import httpx
 import pytest
-from broker_process import SECRET, start_broker, wait_ready
+from broker_process import as_operator, start_broker, wait_ready
 from press import APP, Press
 from test_broker_live import PASSWORD, login
 from websockets.sync.client import ClientConnection, connect
-
-from newsstand.signing import key
 
 BOUND = """
 [channels.near_user]
@@ -65,7 +63,7 @@ def bob(url: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def operator(url: str) -> Iterator[httpx.Client]:
-    headers = {"Authorization": f"Bearer {key(SECRET, 'admin')}"}
+    headers = {"Authorization": f"Bearer {as_operator()}"}
     with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
         yield client
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import jwt
 import pytest
-from broker_process import SECRET, start_broker, wait_ready
+from broker_process import SECRET, as_operator, start_broker, wait_ready
 from press import ADMIN, PUBLISHER, Press
 from test_broker_live import PASSWORD, login, read, sockets, subscribe, until_head
 from websockets.exceptions import ConnectionClosed
@@ -24,7 +24,7 @@ from newsstand.model import Retention
 from newsstand.signing import HEADER, Recipient, key, sign
 
 LARGEST_PAGE = 200_000
-OPERATOR = key(SECRET, "admin")
+OPERATOR = as_operator()
 PLAIN = httpx.Client(timeout=20, verify=False)
 """Asks without a token."""
 

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from broker_process import NEWSSTAND, SECRET, Process, wait_ready
+from broker_process import NEWSSTAND, SECRET, Process, as_operator, broker_secrets, wait_ready
 from press import ADMIN, APP, Press
 from topic_world import PASSWORD, until
 
 from newsstand.client import Client
 from newsstand.planning.places import Network
-from newsstand.signing import key
 
 LINKS = [
     ("newyork", "london"),
@@ -86,8 +85,7 @@ class World:
             NEWSSTAND, "broker", "--name", name, "--cluster", self.press.url, "--data", self.folder / name,
             "--port", 0, "--coordinator", self.coordinator.url,
             env={
-                "NEWSSTAND_BROKER_SECRET": SECRET,
-                "NEWSSTAND_BROKER_TOKEN": ADMIN,
+                **broker_secrets(name),
                 "NEWSSTAND_BROKER_NODE": name,
                 "NEWSSTAND_BROKER_PUSH_CACHE_BYTES": "0" if name == WITHOUT else "1000000",
             },
@@ -127,7 +125,7 @@ class World:
         return _value(self.cluster.get("/metrics").text, name)
 
     def metric(self, broker: str, name: str) -> float:
-        headers = {"Authorization": f"Bearer {key(SECRET, 'admin')}"}
+        headers = {"Authorization": f"Bearer {as_operator(broker)}"}
         text = httpx.get(f"{self.brokers[broker].url}/metrics", headers=headers).text
         return _value(text, f"newsstand_broker_{name}")
 

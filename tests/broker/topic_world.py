@@ -10,12 +10,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
-from broker_process import NEWSSTAND, SECRET, Process, wait_ready
-from press import ADMIN, Press
+from broker_process import NEWSSTAND, SECRET, Process, as_operator, broker_secrets, wait_ready
+from press import Press
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
-
-from newsstand.signing import key
 
 PASSWORD = "correct horse battery"
 PATIENCE_S = 30.0
@@ -43,7 +41,7 @@ class World:
             },
         )  # fmt: skip
         self._admin = httpx.Client(
-            base_url=self.coordinator.url, headers={"Authorization": f"Bearer {key(SECRET, 'admin')}"}, timeout=10
+            base_url=self.coordinator.url, headers={"Authorization": f"Bearer {as_operator()}"}, timeout=10
         )
         self.names = list(names)
         self.brokers: dict[str, Process] = {}
@@ -61,8 +59,7 @@ class World:
             NEWSSTAND, "broker", "--name", name, "--cluster", self._cluster, "--data", self._folder / name,
             "--port", port, "--coordinator", self.coordinator.url,
             env={
-                "NEWSSTAND_BROKER_SECRET": SECRET,
-                "NEWSSTAND_BROKER_TOKEN": ADMIN,
+                **broker_secrets(name),
                 "NEWSSTAND_BROKER_LAT": "0",
                 "NEWSSTAND_BROKER_LON": str(self.names.index(name)),
             },
@@ -87,7 +84,7 @@ class World:
         return self._admin.get("/overlay").raise_for_status().json()
 
     def metric(self, broker: str, name: str) -> float:
-        headers = {"Authorization": f"Bearer {key(SECRET, 'admin')}"}
+        headers = {"Authorization": f"Bearer {as_operator(broker)}"}
         text = httpx.get(f"{self.url(broker)}/metrics", headers=headers).text
         [line] = [line for line in text.splitlines() if line.startswith(f"newsstand_broker_{name} ")]
         return float(line.split()[1])

@@ -14,13 +14,14 @@ import jwt
 from broker_process import SECRET
 
 from newsstand.client import Client, Pace, Subscription, Tokens
+from newsstand.serving.credentials import broker_credential
 from newsstand.signing import key
 
 
 def enrol(coordinator: str, broker: str, names: Sequence[str]) -> list[Tokens]:
     """Subscribers at home at a broker, each with a session."""
     now = int(time.time())
-    headers = {"Authorization": f"Bearer {key(SECRET, 'brokers')}"}
+    headers = {"Authorization": f"Bearer {broker_credential(SECRET, broker)}"}
     changes = []
     with httpx.Client(base_url=coordinator, headers=headers, timeout=30) as http:
         for name in names:

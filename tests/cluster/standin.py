@@ -145,7 +145,7 @@ class StandIn:
     def try_channel(self, channel: Channel, values: Sequence[Values], after: int, until: int | None) -> Facts:
         return {"channel": channel.name, "values": list(values), "after": after, "until": until}
 
-    def register_broker(self, name: str, callback: str) -> Broker:
+    def register_broker(self, name: str, callback: str, signing: str | None = None) -> Broker:
         is_new = name not in self.registered
         self.registered[name] = Broker(name, callback, "a secret")
         return Broker(name, callback, "a secret" if is_new else "")

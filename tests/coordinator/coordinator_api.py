@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import jwt
 import uvicorn
 from coordinating import SECRET
@@ -18,10 +20,34 @@ from newsstand.coordinator.api import create_app
 from newsstand.coordinator.serve import make_desk, open_store
 from newsstand.coordinator.settings import Settings
 from newsstand.coordinator.store_sqlite import SqliteStore
+from newsstand.model import is_broker_name
+from newsstand.serving.credentials import broker_credential, operator_token
 from newsstand.signing import key
 
-BROKERS = key(SECRET, "brokers")
-ADMIN = key(SECRET, "admin")
+OPERATOR = operator_token(SECRET, "ann", ["operator"], now_s=time.time(), days=1)
+METRICS = operator_token(SECRET, "scraper", ["metrics"], now_s=time.time(), days=1)
+
+
+class AsBrokers(httpx.Auth):
+    """Whichever broker a request is about asks it; `north` if it is about none."""
+
+    requires_request_body = True
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]
+        if "Authorization" not in request.headers:
+            request.headers["Authorization"] = f"Bearer {broker_credential(SECRET, _broker_in(request))}"
+        yield request
+
+
+def _broker_in(request: httpx.Request) -> str:
+    _, first, *rest = request.url.path.split("/")
+    if first == "brokers" and rest and is_broker_name(rest[0]):
+        return rest[0]
+    try:
+        named = json.loads(request.content)["broker"]
+    except (ValueError, KeyError, TypeError):
+        return "north"
+    return named if isinstance(named, str) and is_broker_name(named) else "north"
 
 
 def subscriber_token(name: str, secret: str = SECRET, **claims: object) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from coordinating import SECRET
-from coordinator_api import ADMIN, BROKERS, Served, serving, subscriber_token
+from coordinator_api import METRICS, OPERATOR, AsBrokers, Served, serving, subscriber_token
 
 from newsstand.coordinator.desk import Keys
+from newsstand.serving.credentials import SharedKeys, broker_credential
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def broker(served: Served) -> Iterator[httpx.Client]:
-    """A client with the brokers' token."""
-    with httpx.Client(base_url=served.url, headers={"Authorization": f"Bearer {BROKERS}"}, timeout=10) as client:
+    """A client that asks as whichever broker a request is about."""
+    with httpx.Client(base_url=served.url, auth=AsBrokers(), timeout=10) as client:
         yield client
 
 
@@ -38,34 +40,39 @@ def north(broker: httpx.Client) -> httpx.Client:
 
 
 BEAT = {"connections": 1, "subscribers": 1}
+ALL = {"subscriber", "broker", "other", "operator", "metrics"}
+EVERYBODY = {"nobody", "wrong", "foreign", *ALL}
+PASSING = {"name": "new", "hash": "h", "broker": "passing"}
 CALLS: list[tuple[str, str, object, set[str]]] = [
     ("PUT", "/brokers/{}", {"url": "http://127.0.0.1:9"}, {"broker"}),
     ("POST", "/brokers/{}/heartbeat", BEAT, {"broker"}),
     ("POST", "/brokers/{}/changes", [], {"broker"}),
     ("POST", "/brokers/{}/stale", {"epochs": {"ana": 1}}, {"broker"}),
-    ("POST", "/brokers/{}/drain", None, {"broker", "admin"}),
-    ("DELETE", "/brokers/{}/drain", None, {"broker", "admin"}),
-    ("GET", "/brokers", None, {"broker", "admin"}),
-    ("DELETE", "/brokers/{}", None, {"broker", "admin"}),
-    ("POST", "/subscribers", {"name": "new", "hash": "h", "broker": "north"}, {"broker"}),
-    ("POST", "/subscribers/lookup", {"broker": "north", "names": ["new"], "take": False}, {"broker"}),
+    ("POST", "/brokers/{}/drain", None, {"broker", "operator"}),
+    ("DELETE", "/brokers/{}/drain", None, {"broker", "operator"}),
+    ("GET", "/brokers", None, {"broker", "other", "operator"}),
+    ("DELETE", "/brokers/{}", None, {"broker", "operator"}),
+    ("POST", "/subscribers", PASSING, {"broker"}),
+    ("POST", "/subscribers/lookup", {"broker": "passing", "names": ["new"], "take": False}, {"broker"}),
     ("PUT", "/subscribers/{}", {"hash": "h"}, {"broker"}),
-    ("DELETE", "/subscribers/{}", None, {"broker"}),
-    ("GET", "/overlay", None, {"broker", "admin"}),
-    ("PUT", "/overlay/storages", {"assignment": {"news": ["north"]}}, {"admin"}),
-    ("GET", "/metrics", None, {"broker", "admin"}),
-    ("GET", "/broker", None, {"nobody", "subscriber", "broker", "admin"}),
-    ("GET", "/healthz", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
-    ("GET", "/readyz", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
-    ("GET", "/openapi.json", None, {"nobody", "wrong", "foreign", "subscriber", "broker", "admin"}),
+    ("DELETE", "/subscribers/{}", None, {"broker", "operator"}),
+    ("GET", "/overlay", None, {"broker", "other", "operator"}),
+    ("PUT", "/overlay/storages", {"assignment": {"news": ["north"]}}, {"operator"}),
+    ("GET", "/metrics", None, {"operator", "metrics"}),
+    ("GET", "/broker", None, {"nobody", *ALL}),
+    ("GET", "/healthz", None, EVERYBODY),
+    ("GET", "/readyz", None, EVERYBODY),
+    ("GET", "/openapi.json", None, EVERYBODY),
 ]
 TOKENS = {
     "nobody": None,
     "wrong": "0" * 64,
     "foreign": subscriber_token("ana", "another secret of more than thirty-two letters"),
     "subscriber": subscriber_token("ana"),
-    "broker": BROKERS,
-    "admin": ADMIN,
+    "broker": broker_credential(SECRET, "passing"),
+    "other": broker_credential(SECRET, "north"),
+    "operator": OPERATOR,
+    "metrics": METRICS,
 }
 
 
@@ -74,7 +81,8 @@ def test_who_may_ask_what(north: httpx.Client, who: str) -> None:
     headers = {"Authorization": "" if TOKENS[who] is None else f"Bearer {TOKENS[who]}"}
     for method, path, body, allowed in CALLS:
         north.put("/brokers/passing", json={"url": "http://127.0.0.1:9"})
-        if path == "/subscribers/{}":
+        if path.startswith("/subscribers/{}"):
+            north.delete("/subscribers/passing", headers={"Authorization": f"Bearer {OPERATOR}"})
             north.post("/subscribers", json={"name": "passing", "hash": "h", "broker": "passing"})
         answered = north.request(method, path.format("passing"), json=body, headers=headers)
         if who in allowed:
@@ -86,6 +94,7 @@ def test_who_may_ask_what(north: httpx.Client, who: str) -> None:
             assert answered.status_code == 403, (method, path)
         if answered.is_error:
             assert list(answered.json()) == ["error"]
+    north.delete("/brokers/passing")
 
 
 def test_every_route_is_in_the_matrix(broker: httpx.Client) -> None:
@@ -105,7 +114,7 @@ def test_only_a_token_signed_here_says_who_asks() -> None:
     unsigned = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0"
     for forged in (f"{unsigned}.{claims}.", f"{head}.{claims}.", "", "a.b.c", "ä"):
         assert keys.subscriber(forged) is None
-        assert keys.role(forged) is None
+        assert keys.caller(forged) is None
 
 
 def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
@@ -160,6 +169,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     assert "ana@example" in registered.pop("homes")
     assert re.fullmatch("[0-9a-f]{16}", registered.pop("store"))
     assert [one["name"] for one in registered.pop("overlay")["links"]]
+    assert registered.pop("keys") == msgspec.structs.asdict(SharedKeys.of(SECRET))
     assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up", "held": []}
 
 
@@ -183,8 +193,8 @@ def test_looking_up_changes_nothing_and_a_broker_in_maintenance_takes_nobody(nor
 
 def test_a_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
     with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url) as client:
-        client.headers["Authorization"] = f"Bearer {BROKERS}"
-        admin = {"Authorization": f"Bearer {ADMIN}"}
+        client.auth = AsBrokers()
+        admin = {"Authorization": f"Bearer {OPERATOR}"}
 
         def beat(name: str, *stored: str) -> list[str]:
             told = client.post(f"/brokers/{name}/heartbeat", json={**BEAT, "stored": stored}).json()
@@ -212,7 +222,7 @@ def test_a_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
             "storages": {"news": {"wanted": ["b"], "complete": ["a"], "leaving": ["a"]}},
             "settled": False,
         }
-        assert 'newsstand_coordinator_topics{progress="moving"} 1.0' in client.get("/metrics").text
+        assert 'newsstand_coordinator_topics{progress="moving"} 1.0' in client.get("/metrics", headers=admin).text
         assert (beat("b", "news"), beat("a", "news")) == (["news"], [])
         assert client.get("/overlay").json()["settled"]
         for assignment, said in (
@@ -298,7 +308,7 @@ def test_thousands_of_changes_are_one_quick_call(north: httpx.Client) -> None:
 
 def test_metrics_count_states_and_never_names(north: httpx.Client) -> None:
     north.get("/nowhere/at/all")
-    text = north.get("/metrics").text
+    text = north.get("/metrics", headers={"Authorization": f"Bearer {METRICS}"}).text
     assert 'newsstand_coordinator_brokers{state="up"}' in text
     assert 'newsstand_coordinator_moves_total{reason="draining"}' in text
     assert 'route="/brokers/{name}"' in text
@@ -319,7 +329,7 @@ def test_without_a_broker_there_is_none_to_hand_out_and_a_store_that_is_away_is_
 
 def test_a_death_is_noticed_although_nobody_asks(tmp_path: Path) -> None:
     with serving(tmp_path, lease_s=0.8) as served, httpx.Client(base_url=served.url) as client:
-        client.headers["Authorization"] = f"Bearer {BROKERS}"
+        client.auth = AsBrokers()
         client.put("/brokers/a", json={"url": "http://127.0.0.1:9"})
         client.post("/subscribers", json={"name": "ana", "hash": "h", "broker": "a"})
         adopt: list[str] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinating import SECRET
-from coordinator_api import ADMIN, BROKERS, subscriber_token
+from coordinator_api import OPERATOR, AsBrokers, subscriber_token
 
 PATIENCE_S = 30.0
 SUBSCRIBERS = [f"s{number}" for number in range(20)]
@@ -45,7 +45,7 @@ class Running:
             found = re.search(r"^newsstand: coordinator on (\S+)$", said, re.M)
         self.client = httpx.Client(
             base_url=found[1],
-            headers={"Authorization": f"Bearer {BROKERS}"},
+            auth=AsBrokers(),
             transport=httpx.HTTPTransport(retries=5),
             timeout=10,
         )
@@ -65,7 +65,7 @@ class Running:
         return list(answered.raise_for_status().json()["adopt"])
 
     def homes(self) -> dict[str, tuple[str, int]]:
-        headers = {"Authorization": f"Bearer {ADMIN}"}
+        headers = {"Authorization": f"Bearer {OPERATOR}"}
         listed = self.client.get("/brokers", headers=headers).raise_for_status().json()["brokers"]
         return {one["name"]: (one["state"], one["homes"]) for one in listed}
 

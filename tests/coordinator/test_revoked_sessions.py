@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinating import broker, coordinating
-from coordinator_api import BROKERS, serving, subscriber_token
+from coordinator_api import AsBrokers, serving, subscriber_token
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import SessionChanged, SessionEnded
@@ -33,8 +33,7 @@ def test_a_broker_takes_nobody_for_an_ended_session(tmp_path: Path) -> None:
 
 
 def test_an_ended_session_is_refused_where_brokers_are_assigned(tmp_path: Path) -> None:
-    headers = {"Authorization": f"Bearer {BROKERS}"}
-    with serving(tmp_path) as served, httpx.Client(base_url=served.url, headers=headers) as client:
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, auth=AsBrokers()) as client:
         for name in ("a", "b"):
             client.put(f"/brokers/{name}", json={"url": f"http://127.0.0.1:9/{name}"}).raise_for_status()
         client.post("/subscribers", json={"name": "ana", "hash": "x", "broker": "a"}).raise_for_status()

@@ -86,7 +86,7 @@ def test_parts_are_told_what_the_tables_say_and_where_the_others_are(tmp_path: P
     assert south["certificate"] == str(tmp_path / "south.pem")
     assert south["cluster"] == "http://127.0.0.1:9100"
     assert south["coordinator"] == "http://127.0.0.1:9200"
-    assert south["token_file"] == str(data / "brokers" / "south" / "cluster.token")
+    assert south["token_file"] == str(data / "brokers" / "south" / "broker.token")
     assert platform.brokers[1].url == "https://127.0.0.1:8791"
 
 

@@ -52,7 +52,7 @@ def test_the_demo_is_an_app_with_shorter_periods_and_brokers(tmp_path: Path) -> 
 
 def test_the_state_is_whole_before_anything_has_happened() -> None:
     async def shown() -> dict[str, object]:
-        platform = Platform(NOWHERE, "token", NOWHERE, [NOWHERE], "admin")
+        platform = Platform(NOWHERE, "token", NOWHERE, [NOWHERE], ["token"])
         async with cast_for(platform, Cast(subscribers=7, duration_s=None)) as driver:
             await driver.state.look()
             with pytest.raises(UnknownPolicy):

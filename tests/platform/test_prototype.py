@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from broker_process import SECRET, start_broker, wait_ready
+from broker_process import SECRET, as_operator, start_broker, wait_ready
 from press import Press
 
 from newsstand.cli.prototype import Prototype, run_prototype
@@ -28,7 +28,6 @@ from newsstand.scenarios.emergencies.activity import Activity, ActivityTrace, Pu
 from newsstand.scenarios.emergencies.city import size_of
 from newsstand.scenarios.emergencies.experiment_app import Scheme, write_experiment
 from newsstand.scenarios.emergencies.playback import Pace, Playback, Watched
-from newsstand.signing import key
 
 # The trace
 
@@ -218,7 +217,7 @@ def test_all_brokers_play_the_same_and_differ_in_what_they_fetch(tmp_path: Path)
             watched = [Watched(policy, broker.url, tokens) for policy, broker in brokers.items()]
 
             async def perform() -> list[dict[str, object]] | None:
-                playback = Playback(trace, Pace(5, 10, 0.3), watched, key(SECRET, "admin"), lambda _: None)
+                playback = Playback(trace, Pace(5, 10, 0.3), watched, as_operator(), lambda _: None)
                 return await playback.play(Printing(cluster), asyncio.Event())  # type: ignore[arg-type]
 
             rows = asyncio.run(perform())

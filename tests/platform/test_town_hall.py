@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from newsstand.cluster.app_folder import read_app
 from newsstand.errors import NewsstandError
 from newsstand.platform.declared import read_declared
 from newsstand.platform.parts import plan
-from newsstand.signing import key
+from newsstand.serving.credentials import operator_token
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "town-hall"
 
@@ -39,7 +40,8 @@ def test_it_plays_as_its_page_shows(up: Up) -> None:
     [shown] = re.findall(r"```text\n(.*?)```", (EXAMPLE / "README.md").read_text(), re.S)
     assert played.stdout == shown, played.stderr + up.told()[-5000:]
     secret = Path(str(told["secret_file"])).read_text().strip()
-    headers = {"Authorization": f"Bearer {key(secret, 'admin')}"}
+    token = operator_token(secret, "test", ["operator"], now_s=time.time(), days=1)
+    headers = {"Authorization": f"Bearer {token}"}
 
     def overlay() -> dict[str, object]:
         return httpx.get(f"{coordinator}/overlay", headers=headers).raise_for_status().json()

@@ -172,7 +172,7 @@ def test_a_killed_part_comes_back_and_subscribers_go_on(folder: Path, started: l
     assert up.nothing_is_left()
 
 
-@pytest.mark.parametrize("secrets", ["platform.secret", "tokens.toml", "brokers/edge/cluster.token"])
+@pytest.mark.parametrize("secrets", ["platform.secret", "brokers/edge/broker.token"])
 def test_secrets_are_made_once_and_only_for_their_owner(tmp_path: Path, secrets: str) -> None:
     folder = PlatformFolder(tmp_path)
     folder.prepare(["edge"])

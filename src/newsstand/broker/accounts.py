@@ -19,7 +19,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from newsstand.broker.records import Allowed, Session
-from newsstand.errors import BadInput, Busy
+from newsstand.errors import BadInput, Busy, NewsstandError
 
 ACCESS_S = 15 * 60
 SESSION_S = 30 * 24 * 3600
@@ -35,6 +35,13 @@ T = TypeVar("T")
 
 class BadLogin(BadInput):
     """The name or the password is not good."""
+
+
+class NoKeys(NewsstandError):
+    """A broker that the coordinator has never accepted has no keys."""
+
+    def __init__(self) -> None:
+        super().__init__("this broker waits for the coordinator, which gives it its keys")
 
 
 class BadToken(Exception):
@@ -120,9 +127,16 @@ class _Said(msgspec.Struct):
 class Tokens:
     """Makes and reads the tokens of a platform; all its brokers have the same key."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str | None) -> None:
+        """Without a key there are no tokens, until `use`."""
         self._key = key
         self._read: dict[str, Claims] = {}
+
+    def use(self, key: str) -> None:
+        """Make and read tokens under this key from now on."""
+        if key != self._key:
+            self._key = key
+            self._read.clear()
 
     def access(self, name: str, sid: str, allow: list[Allowed] | None, now_s: int) -> str:
         """An access token."""
@@ -135,7 +149,7 @@ class Tokens:
         }
         if allow is not None:
             claims["allow"] = msgspec.to_builtins(allow)
-        return jwt.encode(claims, self._key, "HS256")
+        return jwt.encode(claims, self._signing, "HS256")
 
     def refresh(self, name: str, sid: str, session: Session, now_s: int) -> str:
         """A refresh token."""
@@ -148,7 +162,7 @@ class Tokens:
             "iss": _ISSUER,
             "use": "refresh",
         }
-        return jwt.encode(claims, self._key, "HS256")
+        return jwt.encode(claims, self._signing, "HS256")
 
     def read(self, token: str, now_s: float) -> Claims:
         """What an access token says, if it is one of ours and has not expired. Reading it again is cheap."""
@@ -177,11 +191,17 @@ class Tokens:
             raise BadToken("the session has expired: log in")
         return said.sub, said.sid, said.gen
 
+    @property
+    def _signing(self) -> str:
+        if not self._key:
+            raise NoKeys
+        return self._key
+
     def _decode(self, token: str) -> _Said:
         # Expiry is compared with the caller's `now`, not with a clock of the library's.
         try:
             claims = jwt.decode(
-                token, self._key, ["HS256"], issuer=_ISSUER, options={"verify_exp": False, "verify_iat": False}
+                token, self._signing, ["HS256"], issuer=_ISSUER, options={"verify_exp": False, "verify_iat": False}
             )
             return msgspec.convert(claims, _Said)
         except (jwt.PyJWTError, msgspec.ValidationError, ValueError):

@@ -109,7 +109,7 @@ def _add_topics(api: FastAPI, desk: Desk) -> None:
     @api.websocket("/overlay")
     async def overlay(websocket: WebSocket) -> None:
         """The link of a neighbour."""
-        await serve_neighbour(websocket, desk.topics.links, desk.topics.key)
+        await serve_neighbour(websocket, desk.topics.links)
 
 
 def _require_room(desk: Desk, guest: Guest) -> None:

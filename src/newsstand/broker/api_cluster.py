@@ -118,16 +118,20 @@ def health_routes(desk: Desk) -> APIRouter:
     @routes.get("/readyz", response_model=dict[str, object], responses=problems(503))
     async def readyz() -> Response:
         """Whether the broker can serve; what it lacks if not."""
+        lacking = []
         if not desk.webhook.ready:
-            lacking = ["the data cluster does not know this broker yet"]
-            return answer({"error": f"not ready: {lacking[0]}", "lacking": lacking}, 503)
+            lacking.append("the data cluster does not know this broker yet")
+        if desk.topics.links.key is None:
+            lacking.append("the coordinator has not given this broker its keys yet")
+        if lacking:
+            return answer({"error": f"not ready: {'; '.join(lacking)}", "lacking": lacking}, 503)
         return answer({"status": "ready"})
 
     @routes.get("/metrics", response_class=Response, responses=problems(*TOKEN))
     async def metrics(request: Request) -> Response:
         """All metrics, as Prometheus reads them."""
         if not desk.settings.open_metrics:
-            await desk.admin(request)
+            await desk.operator(request, "metrics")
         return Response(desk.edge.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return routes

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hmac
+import time
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from newsstand.broker.accounts import BadLogin, BadToken, Claims
+from newsstand.broker.accounts import BadLogin, BadToken, Claims, NoKeys
 from newsstand.broker.change_sender import NoCoordinator
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import Taken
@@ -22,6 +22,7 @@ from newsstand.broker.upstream import Away, Gone
 from newsstand.broker.webhook import Webhook
 from newsstand.errors import NewsstandError
 from newsstand.serving.bodies import Bodies
+from newsstand.serving.credentials import BadOperatorToken, Operator, Operators, Scope
 from newsstand.serving.refusals import Refused, bearer, not_now, refusal_of, unauthorized
 
 B = TypeVar("B", bound=BaseModel)
@@ -38,7 +39,7 @@ class Desk:
     members: Members
     webhook: Webhook
     settings: BrokerSettings
-    admin_key: str = field(repr=False)
+    operators: Operators = field(repr=False)
     topics: Topics
     pages: Pages
     bodies: Bodies = field(default_factory=Bodies)
@@ -62,19 +63,31 @@ class Desk:
         return member
 
     async def admin(self, request: Request) -> None:
-        """Only who runs the platform may go on."""
-        if self.is_operator(request):
-            return
-        await self.member(request)
-        raise Refused(403, "this is for who runs the platform")
+        """Only an operator may go on."""
+        await self.operator(request, "operator")
+
+    async def operator(self, request: Request, scope: Scope) -> None:
+        """Only an operator whose token has a scope may go on."""
+        held = self._operator(request)
+        if held is None:
+            await self.member(request)
+            raise Refused(403, "this needs the token of an operator")
+        if not held.may(scope):
+            raise Refused(403, f"the token of operator '{held.name}' lacks the scope {scope}")
 
     def is_operator(self, request: Request) -> bool:
-        """Whether who asks has the operator's token."""
-        presented = bearer(request)
-        if hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), self.admin_key.encode()):
-            request.state.token = "admin"
-            return True
-        return False
+        """Whether who asks has an operator's token, which is good for everything."""
+        held = self._operator(request)
+        return held is not None and held.may("operator")
+
+    def _operator(self, request: Request) -> Operator | None:
+        try:
+            held = self.operators.holder(bearer(request), time.time())
+        except BadOperatorToken as error:
+            raise unauthorized(str(error)) from None
+        if held is not None:
+            request.state.token = f"operator {held.name}"
+        return held
 
     async def on_behalf(self, name: str | None, operator: bool) -> Member:
         """The subscriber that an operator names."""
@@ -120,7 +133,7 @@ def refused(error: NewsstandError) -> Refused:
             return Refused(409, str(error))
         case Gone():
             return Refused(410, str(error), earliest=error.earliest)
-        case Away() | NoCoordinator() | Elsewhere() | GoingDown():
+        case Away() | NoCoordinator() | NoKeys() | Elsewhere() | GoingDown():
             return not_now(str(error))
         case _:
             return refusal_of(error)

@@ -19,6 +19,7 @@ from newsstand.broker.records import Change, Record
 from newsstand.broker.store import Store
 from newsstand.errors import Busy, LimitReached, NewsstandError, NotFound
 from newsstand.model import INSTANCE_HEADER
+from newsstand.serving.credentials import SharedKeys
 
 logger = logging.getLogger(__name__)
 TOGETHER_S = 0.01
@@ -28,8 +29,8 @@ DUPLICATE_LEASES = 2
 """Leases for which a broker waits for a process of the same name to be gone, before it gives up."""
 
 
-class SecretRefused(NoCoordinator):
-    """The coordinator has another secret."""
+class CredentialRefused(NoCoordinator):
+    """The coordinator does not accept this broker's credential."""
 
 
 class AnotherStore(NoCoordinator):
@@ -70,6 +71,7 @@ class _Registered(msgspec.Struct):
     state: str = "up"
     store: str = ""
     overlay: OverlayTold | None = None
+    keys: SharedKeys | None = None
 
 
 class _Beat(msgspec.Struct):
@@ -117,6 +119,7 @@ class Home:
         forget: Callable[[Sequence[str]], Awaitable[None]],
         only: Callable[[Sequence[str], Sequence[str]], Awaitable[list[str]]],
         fence: Callable[[Sequence[str]], None],
+        use: Callable[[SharedKeys], None] = lambda keys: None,
         instance: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -124,7 +127,7 @@ class Home:
 
         `adopt`: these records are the coordinator's; `forget`: these subscribers are followed by other brokers;
         `fence`: these have another home; `only`: nobody but those at home here, and those held for others, has
-        a record here, and it returns whose records have to be brought.
+        a record here, and it returns whose records have to be brought; `use`: these are the keys of all brokers.
         """
         self._http = http
         self._broker = broker
@@ -134,6 +137,7 @@ class Home:
         self._adopt = adopt
         self._only = only
         self._forget = forget
+        self._use = use
         self._clock = clock
         self.changes = ChangeSender(store, self._send, fence=fence, forget=forget)
         self._instance = instance
@@ -325,7 +329,7 @@ class Home:
     async def run(self) -> None:
         """Register, and say again and again that the broker lives, until cancelled.
 
-        Raises SecretRefused if it was never accepted, and Superseded if another process is this broker.
+        Raises CredentialRefused if it was never accepted, and Superseded if another process is this broker.
         """
         accepted, complaint = False, ""
         while not self._leaving:
@@ -335,7 +339,7 @@ class Home:
             except Superseded:
                 raise
             except NewsstandError as error:
-                if isinstance(error, SecretRefused) and not accepted:
+                if isinstance(error, CredentialRefused) and not accepted:
                     raise
                 if str(error) != complaint:
                     complaint = str(error)
@@ -392,9 +396,12 @@ class Home:
                 "give it back its store, or start this broker with a new data folder"
             )
         if response.status_code in (401, 403):
-            raise SecretRefused("the coordinator does not accept the broker: it has another secret")
+            raise CredentialRefused(f"the coordinator does not accept the broker: {_problem(response).error}")
         registered = _decoded(_accepted(response), _Registered)
         await asyncio.to_thread(self._know, registered.store)
+        if registered.keys is not None:
+            await asyncio.to_thread(self._store.remember, "keys", msgspec.json.encode(registered.keys).decode())
+            self._use(registered.keys)
         self._registered = True
         self._lease_s = registered.lease_s
         # The coordinator learns what was answered here before it says what it knows: otherwise a change that it

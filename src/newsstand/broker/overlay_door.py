@@ -16,13 +16,13 @@ from newsstand.broker.socket_opening import EXTENSION
 from newsstand.broker.socket_talk import decoded
 
 
-async def serve_neighbour(websocket: WebSocket, links: Links, key: str) -> None:
+async def serve_neighbour(websocket: WebSocket, links: Links) -> None:
     """Let a neighbour in, and give its connection to the links."""
     connection = websocket.scope["extensions"][EXTENSION]
     assert isinstance(connection, Connection)
     try:
         await websocket.accept()
-        hello = await _greeted(websocket, key)
+        hello = await _greeted(websocket, links.key)
     except Dismissed as dismissed:
         connection.close(dismissed.code, dismissed.reason)
         return
@@ -40,9 +40,10 @@ async def serve_neighbour(websocket: WebSocket, links: Links, key: str) -> None:
         line.left = lambda: server.connections.discard(line)
 
 
-async def _greeted(websocket: WebSocket, key: str) -> Greeting:
+async def _greeted(websocket: WebSocket, key: str | None) -> Greeting:
     scheme, _, presented = websocket.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(presented.strip().encode(), key.encode()):
+    presented = presented.strip() if scheme.lower() == "bearer" else ""
+    if not key or not hmac.compare_digest(presented.encode("utf-8", "surrogateescape"), key.encode()):
         raise Dismissed(NO_TOKEN, "the key is not that of this platform's brokers")
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -31,7 +31,7 @@ class Links:
     def __init__(
         self,
         name: str,
-        key: str,
+        key: str | None,
         tls: ssl.SSLContext | None,
         *,
         up: Callable[[str], None],
@@ -39,7 +39,8 @@ class Links:
         received: Callable[[str, Sequence[Message]], None],
     ) -> None:
         self._name = name
-        self._key = key
+        self.key = key
+        """Opens the links of the platform; None if this broker was not given it yet."""
         self._tls = tls
         self._up = up
         self._down = down
@@ -146,7 +147,9 @@ class Links:
         pause, complaint = FIRST_PAUSE_S, ""
         while True:
             try:
-                dialled = await dial(neighbour.url, self._key, self.hello, self._tls)
+                if self.key is None:
+                    raise NoLink("the coordinator has not given this broker its keys yet")
+                dialled = await dial(neighbour.url, self.key, self.hello, self._tls)
                 if dialled.hello.name == neighbour.name:
                     break
                 dialled.transport.abort()

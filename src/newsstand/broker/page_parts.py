@@ -19,7 +19,6 @@ from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.tickets import Tickets
 from newsstand.broker.upstream import LIMITS, Upstream
-from newsstand.signing import key
 
 
 class PageParts:
@@ -29,11 +28,13 @@ class PageParts:
         self,
         settings: BrokerSettings,
         upstream: Upstream,
-        secret: str,
+        key: str | None,
         url: str,
         verify: ssl.SSLContext | bool,
         metrics: Metrics,
     ) -> None:
+        """`key` signs tickets; None if the coordinator gives it later."""
+        self.tickets = Tickets(key)
         self.http = httpx.AsyncClient(verify=verify, trust_env=False, limits=LIMITS)
         """For other brokers."""
         self.fetcher = PageFetcher(_page_hosts(settings, url), _trusted(settings))
@@ -52,7 +53,7 @@ class PageParts:
             upstream,
             self.fetcher,
             self.http,
-            Tickets(key(secret, "copies")),
+            self.tickets,
             PageMetrics(metrics.registry),
             largest=settings.largest_page,
         )

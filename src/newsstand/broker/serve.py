@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 
 import httpx
+import msgspec
 import uvicorn
 
 from newsstand.broker.access_log import AccessLog
@@ -18,7 +19,7 @@ from newsstand.broker.api import create_api, create_app
 from newsstand.broker.change_sender import Superseded
 from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Edge
-from newsstand.broker.home import DUPLICATE_LEASES, Home, Load, SecretRefused
+from newsstand.broker.home import DUPLICATE_LEASES, CredentialRefused, Home, Load
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Members
 from newsstand.broker.metrics import Metrics
@@ -37,6 +38,13 @@ from newsstand.caching import AdaptiveCaches
 from newsstand.errors import BadOption, NewsstandError, NotFound
 from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.client_address import proxy_options
+from newsstand.serving.credentials import (
+    Operators,
+    SharedKeys,
+    broker_credential,
+    named_in,
+    webhook_key,
+)
 from newsstand.serving.http_protocol import limited_http
 from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
 from newsstand.serving.settings import secret_of, token_in
@@ -118,21 +126,23 @@ class Parts:
         self.give_up: Callable[[], None] = lambda: None
         callback = settings.callback or url
         self._callback = f"{callback.rstrip('/')}/told"
-        secret = _secret(settings, store)
+        self._credential = credential = _token(settings)
+        keys = _keys(settings, store)
         instance = _instance(store)
         verify: ssl.SSLContext | bool = True
         if settings.authority is not None:
             verify = ssl.create_default_context(cafile=str(settings.authority))
         self._cluster_http = httpx.AsyncClient(
             base_url=settings.cluster,
-            headers={"Authorization": f"Bearer {_token(settings)}", INSTANCE_HEADER: instance},
+            headers={"Authorization": f"Bearer {credential}", INSTANCE_HEADER: instance},
             verify=verify,
             limits=LIMITS,
         )
         self.webhook = Webhook(settings.name, callback)
         self.metrics = Metrics()
         journal = Journal(store)
-        tokens = Tokens(key(secret, "subscribers"))
+        self._tokens = tokens = Tokens(keys.subscribers if keys else None)
+        self._operators = _operators(settings, store, keys)
         self.members = Members(
             store.load(),
             journal,
@@ -154,7 +164,7 @@ class Parts:
             grace_ms=READ_WITHIN_MS,
             on_removed=lambda removed: self.metrics.left(removed.reason),
         )
-        self.page_parts = PageParts(settings, upstream, secret, url, verify, self.metrics)
+        self.page_parts = PageParts(settings, upstream, keys.copies if keys else None, url, verify, self.metrics)
         log = AccessLog(settings.data / "access" if settings.access_log else None, wall_clock_ms())
         self.edge = Edge(
             settings.name,
@@ -174,7 +184,7 @@ class Parts:
         if settings.coordinator is not None:
             self._home_http = httpx.AsyncClient(
                 base_url=settings.coordinator,
-                headers={"Authorization": f"Bearer {key(secret, 'brokers')}"},
+                headers={"Authorization": f"Bearer {credential}"},
                 verify=verify,
             )
             self.home = self.members.home = Home(
@@ -187,12 +197,13 @@ class Parts:
                 forget=self.members.forget,
                 only=self.members.only,
                 fence=self.members.fence,
+                use=self._use,
                 instance=instance,
             )
         self.topics = Topics(
             settings.name,
             settings.data,
-            key(secret, "overlay"),
+            keys.overlay if keys else None,
             TopicMetrics(self.metrics),
             verify if isinstance(verify, ssl.SSLContext) else None,
             wall_clock_ms,
@@ -208,7 +219,7 @@ class Parts:
             self.members,
             self.webhook,
             settings,
-            key(secret, "admin"),
+            self._operators,
             self.topics,
             self.page_parts.pages,
         )
@@ -243,6 +254,13 @@ class Parts:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.topics.close()
                 await self.edge.close()
+
+    def _use(self, keys: SharedKeys) -> None:
+        """The coordinator has given these keys."""
+        self._tokens.use(keys.subscribers)
+        self.page_parts.tickets.use(keys.copies)
+        self.topics.links.key = keys.overlay
+        self._operators.metrics = keys.metrics
 
     async def leave(self) -> None:
         """Let subscribers go to other brokers; say why if this process is not the broker any more."""
@@ -286,7 +304,7 @@ class Parts:
         """Do work until cluster or coordinator say that this broker is none of theirs."""
         try:
             await work
-        except (TokenRefused, SecretRefused, Superseded) as error:
+        except (TokenRefused, CredentialRefused, Superseded) as error:
             self.fault = error
             self.give_up()
 
@@ -330,6 +348,9 @@ class Parts:
     async def _register(self) -> bool:
         """Say where this broker is; whether the cluster did not know it."""
         secret = await self.edge.upstream.register(self._callback)
+        if named_in(self._credential) is not None:
+            self.webhook.trust(webhook_key(self._credential))
+            return False
         kept = await asyncio.to_thread(self._store.recall, "webhook secret")
         new = secret is not None
         if secret is None and kept is None:
@@ -365,13 +386,29 @@ def _instance(store: Store) -> str:
     return f"{folder}.{secrets.token_hex(8)}"
 
 
-def _secret(settings: BrokerSettings, store: Store) -> str:
-    """The platform's secret; a broker that stands alone makes its own."""
+def _keys(settings: BrokerSettings, store: Store) -> SharedKeys | None:
+    """Return the keys of all brokers as the coordinator gave them last, or those of a broker's own secret."""
+    if settings.coordinator is None:
+        return SharedKeys.of(_own_secret(settings, store))
+    kept = store.recall("keys")
+    return None if kept is None else msgspec.json.decode(kept, type=SharedKeys)
+
+
+def _operators(settings: BrokerSettings, store: Store, keys: SharedKeys | None) -> Operators:
+    """Return who reads tokens of operators: those for this broker, and if it stands alone, for its own secret."""
+    metrics = None if keys is None else keys.metrics
+    if settings.coordinator is None:
+        secret = _own_secret(settings, store)
+        own = broker_credential(secret, settings.name)
+        return Operators([key(secret, "operators"), key(own, "operators")], metrics)
+    return Operators.of_broker(_token(settings), metrics)
+
+
+def _own_secret(settings: BrokerSettings, store: Store) -> str:
+    """Return the secret of a broker that stands alone; it makes one if it was given none."""
     given = secret_of(settings.secret, settings.secret_file)
     if given is not None:
         return given
-    if settings.coordinator is not None:
-        raise BadOption("a broker with a coordinator needs the platform's secret: --secret-file FILE")
     kept = store.recall("secret")
     if kept is None:
         kept = secrets.token_urlsafe(32)
@@ -380,8 +417,19 @@ def _secret(settings: BrokerSettings, store: Store) -> str:
 
 
 def _token(settings: BrokerSettings) -> str:
+    """Return the credential of this broker, or a token of its cluster."""
     if settings.token is not None:
-        return settings.token.strip()
-    if settings.token_file is None:
-        raise BadOption("a broker needs a token of its cluster: --token-file FILE")
-    return token_in(settings.token_file)
+        token = settings.token.strip()
+    elif settings.token_file is not None:
+        token = token_in(settings.token_file)
+    else:
+        raise BadOption("a broker needs its credential: --token-file FILE; `newsstand token broker NAME` makes it")
+    name = named_in(token)
+    if name is None and settings.coordinator is not None:
+        raise BadOption(
+            "a broker with a coordinator needs its credential as --token-file FILE; "
+            "`newsstand token broker NAME` makes it"
+        )
+    if name not in (None, settings.name):
+        raise BadOption(f"the credential is that of broker '{name}', and this is broker '{settings.name}'")
+    return token

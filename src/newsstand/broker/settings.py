@@ -37,7 +37,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     """The address of the data cluster."""
     token: str | None = None
-    """The cluster's token for this broker."""
+    """The credential of this broker, for cluster and coordinator: `newsstand token broker NAME` makes it.
+
+    A broker without a coordinator may have a token of its cluster with the scope broker:NAME.
+    """
     token_file: Path | None = None
     data: Path
     host: Text = "127.0.0.1"
@@ -48,7 +51,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cluster reaches it, if not where it listens."""
     coordinator: str | None = None
     secret: str | None = None
-    """The platform's one secret; without a coordinator a broker makes its own."""
+    """The own secret of a broker without a coordinator; it makes one if it is given none."""
     secret_file: Path | None = None
     results_policy: str = "lscz-any"
     results_budget: Bytes = 64 * 1024 * 1024
@@ -119,6 +122,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise BadOption("certificate and key: give both or neither")
         if (self.lat is None) != (self.lon is None):
             raise BadOption("lat and lon: give both or neither")
+        if self.coordinator is not None and (self.secret is not None or self.secret_file is not None):
+            raise BadOption(
+                "secret: is for a broker without a coordinator; with one it needs its credential as token_file: "
+                "`newsstand token broker NAME` makes it"
+            )
         if self.storages and self.coordinator is not None:
             raise BadOption("storages: is for a broker without a coordinator, which says what is kept where")
         for option in ("opportunistic_policy", "opportunistic_slots"):

@@ -61,7 +61,7 @@ class Topics:
         self,
         name: str,
         folder: Path,
-        key: str,
+        key: str | None,
         metrics: TopicMetrics,
         tls: ssl.SSLContext | None,
         now_ms: Callable[[], int],
@@ -72,7 +72,6 @@ class Topics:
         cache_bytes: int = OPPORTUNISTIC_BYTES,
     ) -> None:
         """`elsewhere`: those of some topics that others have to keep; `asked` hears of requests and hops."""
-        self.key = key
         self._metrics = metrics
         self._now_ms = now_ms
         self._asked = asked

@@ -22,7 +22,8 @@ def broker(
     name: Annotated[str | None, typer.Option("--name", help="What the cluster calls it.")] = None,
     cluster: Annotated[str | None, typer.Option("--cluster", metavar="URL", help="The data cluster.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", metavar="FILE", help="Its token of the cluster: broker:NAME.")
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="Its credential: see `newsstand token broker`."),
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Its data folder.")] = None,
     host: Annotated[str | None, typer.Option("--host", help="The address to listen on; 127.0.0.1.")] = None,
@@ -33,7 +34,8 @@ def broker(
         str | None, typer.Option("--coordinator", metavar="URL", help="The coordinator, if there is one.")
     ] = None,
     secret_file: Annotated[
-        Path | None, typer.Option("--secret-file", metavar="FILE", help="The platform's one secret.")
+        Path | None,
+        typer.Option("--secret-file", metavar="FILE", help="Its own secret, if it has no coordinator."),
     ] = None,
     results_policy: Annotated[
         str | None,

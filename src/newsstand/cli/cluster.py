@@ -1,10 +1,9 @@
-"""`newsstand cluster`, `newsstand check` and `newsstand token`."""
+"""`newsstand cluster` and `newsstand check`."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -89,29 +88,6 @@ def check(app: AppFolder, as_json: Json = False, master: Master = None, conf: Co
     for name, schema in schemas.items():
         print(f"channel {name}: {', '.join(f'{column} {kind}' for column, kind in schema.items())}")
     print(f"{app}: {len(known.datasets)} datasets, {len(schemas)} channels, no mistakes")
-
-
-def token(
-    scope: Annotated[
-        list[str],
-        typer.Option("--scope", metavar="SCOPE", help="admin, read, publish:DATASET or broker:NAME; repeatable."),
-    ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the logs call its holder.")],
-    as_json: Json = False,
-) -> None:
-    """Make a token: print it once, with the lines of newsstand.toml that make a cluster accept it.
-
-    Example: newsstand token --scope publish:emergencies --name gate
-    """
-    from newsstand.cluster.tokens import new_token, token_lines
-
-    text, made = new_token(name, scope, secrets.token_bytes(32))
-    if as_json:
-        print(json.dumps({"token": text, "name": name, "sha256": made.sha256, "scopes": sorted(made.scopes)}))
-        return
-    print(text)
-    say("The token is above; it is not kept anywhere. Paste this into newsstand.toml:\n")
-    print(token_lines(made), end="")
 
 
 def _check_queries(

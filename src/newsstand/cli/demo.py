@@ -85,7 +85,6 @@ async def _play(platform: Platform, cast: Cast, port: int | None, *, verbose: bo
     from newsstand.platform.running import Stopped, running
     from newsstand.scenarios.emergencies import state
     from newsstand.scenarios.emergencies.driver import cast_for
-    from newsstand.signing import key
 
     if port is not None:
         say(f"The page will be at http://{PAGE}:{port}/ as soon as Spark has started, in half a minute or so.")
@@ -97,7 +96,7 @@ async def _play(platform: Platform, cast: Cast, port: int | None, *, verbose: bo
                 platform.admin_token.read_text().strip(),
                 platform.coordinator.url,
                 [part.url for part in platform.brokers],
-                key(platform.folder.secret_file.read_text().strip(), "admin"),
+                [platform.folder.operator_token("demo", name) for name in platform.names],
             )
             async with cast_for(where, cast) as driver, _page(driver.state, port):
                 say(f"Ready; {cast.subscribers} people get accounts and subscribe, and Spark warms up …")

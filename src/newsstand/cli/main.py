@@ -26,6 +26,7 @@ from newsstand.cli import (
     reproduce,
     simulate,
     survive,
+    token,
     up,
     workload,
 )
@@ -54,7 +55,7 @@ app.command("cluster")(cluster.cluster)
 app.command("broker")(broker.broker)
 app.command("coordinator")(coordinator.coordinator)
 app.command("check")(cluster.check)
-app.command("token")(cluster.token)
+app.add_typer(token.app, name="token")
 app.command("publish")(publish.publish)
 app.add_typer(page.app, name="page")
 app.add_typer(channel.app, name="channel")

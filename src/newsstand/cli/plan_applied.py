@@ -14,8 +14,8 @@ from newsstand.errors import BadOption, NewsstandError
 from newsstand.planning.cost import evaluate
 from newsstand.planning.problem import Plan, Problem
 from newsstand.planning.reassign import moves
+from newsstand.serving.credentials import operator_token
 from newsstand.serving.settings import secret_of
-from newsstand.signing import key
 
 Assignment = Mapping[str, Sequence[str]]
 """Which brokers keep each topic, by name."""
@@ -67,7 +67,8 @@ class Operator:
         if secret is None:
             raise BadOption("--coordinator: the platform's secret is needed, too: --secret-file FILE")
         self._url = coordinator.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {key(secret, 'admin')}"}
+        token = operator_token(secret, "plan", ["operator"], now_s=time.time(), days=1)
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     @property
     def where(self) -> str:

@@ -105,7 +105,6 @@ async def _play(
     from newsstand.platform.standing_alone import without_coordinator
     from newsstand.scenarios.emergencies import playback
     from newsstand.scenarios.emergencies.experiment_app import write_experiment
-    from newsstand.signing import key
 
     now_s = int(time.time())
     people = {
@@ -125,9 +124,8 @@ async def _play(
                 platform = _behind(platform, scheme.name, await stack.enter_async_context(link))
         try:
             supervisor = await stack.enter_async_context(running(platform, say, log))
-            secret = platform.folder.secret_file.read_text().strip()
             assert platform.admin_token is not None
-            tokens = {name: access_token(name, secret, now_s) for name in people}
+            tokens = {name: access_token(name, platform.folder.secret, now_s) for name in people}
             say(f"load {os.getloadavg()[0]:.1f} at the start")
             played = await playback.play(
                 trace,
@@ -138,7 +136,7 @@ async def _play(
                 ],
                 cluster=platform.cluster.url,
                 cluster_token=platform.admin_token.read_text().strip(),
-                admin=key(secret, "admin"),
+                admin=platform.folder.operator_token("prototype"),
                 stopping=supervisor.stopping,
                 tell=say,
             )

@@ -59,6 +59,6 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
     async def metrics(request: Request) -> Response:
         """All metrics, as Prometheus reads them."""
         if not desk.options.open_metrics:
-            desk.admit(request, ("read", None))
+            desk.admit(request, ("metrics", None))
         text = await desk.ask(desk.measuring, desk.cluster.metrics.text)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -14,7 +14,7 @@ from newsstand.cluster.api_desk import Desk, form_of
 from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription, is_broker_name
-from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, problems
+from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, bearer, decoded, problems
 from newsstand.serving.settings import is_http_url
 
 MOST_LISTED = 10_000
@@ -57,14 +57,18 @@ def broker_routes(desk: Desk) -> APIRouter:
         openapi_extra=raw_body(json=msgspec.json.schema(Registration)["$defs"]["Registration"]),
     )
     async def register(request: Request, broker: str) -> Response:
-        """Register a broker, or tell where it is now. The answer that makes it holds its webhooks' secret."""
+        """Register a broker, or tell where it is now.
+
+        The answer that makes it holds its webhooks' secret, unless that follows from the broker's credential.
+        """
         desk.admit(request, ("broker", broker), claim=True)
         async with desk.body(request, MOST_BROKER_BYTES) as body:
             registration = decoded(body, Registration)
         if not is_broker_name(broker):
             raise Refused(422, "a broker's name is a lower-case letter, then at most 62 of a-z, 0-9, _ and -")
         require_url("callback", registration.callback, "http://127.0.0.1:8790/notify")
-        made = await desk.ask(desk.looking, cluster.register_broker, broker, registration.callback)
+        signing = desk.tokens.webhook_key(bearer(request))
+        made = await desk.ask(desk.looking, cluster.register_broker, broker, registration.callback, signing)
         secret = {"secret": made.secret} if made.secret else {}
         return answer(broker_facts(made) | secret)
 

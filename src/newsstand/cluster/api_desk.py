@@ -22,6 +22,7 @@ from newsstand.cluster.tokens import Token, Tokens
 from newsstand.errors import BadApp, BadQuery, BadValues, Busy, Duplicate, NewsstandError, NoRoom, NotFound
 from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
+from newsstand.serving.credentials import BadOperatorToken
 from newsstand.serving.refusals import Refused, bearer, unauthorized
 
 P = ParamSpec("P")
@@ -92,7 +93,10 @@ class Desk:
         A process that acts as a broker is refused if another one does; with `claim` it is the broker from now on.
         """
         presented = bearer(request)
-        holder = self.tokens.holder(presented) if presented else None
+        try:
+            holder = self.tokens.holder(presented) if presented else None
+        except BadOperatorToken as error:
+            raise unauthorized(str(error)) from None
         if holder is None:
             missing = "the token is missing: send the header 'Authorization: Bearer TOKEN'"
             raise unauthorized("the token is not known" if presented else missing)

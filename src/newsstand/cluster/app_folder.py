@@ -103,6 +103,8 @@ class ClusterOptions:
     """Addresses and networks of reverse proxies whose `X-Forwarded-For` names the client."""
     open_metrics: bool = False
     """Whether /metrics needs no token."""
+    secret_file: Path | None = None
+    """The platform's secret, by which brokers and operators are known; relative to the app folder."""
     certificate: Path | None = None
     """For TLS, in PEM; this and the next two are relative to the app folder."""
     key: Path | None = None
@@ -357,6 +359,7 @@ CLUSTER_KEYS: Keys = {
     "max_connections_per_address": ("max_connections_per_address", _count),
     "trusted_proxies": ("trusted_proxies", proxies_of),
     "open_metrics": ("open_metrics", boolean),
+    "secret_file": ("secret_file", _file),
     "certificate": ("certificate", _file),
     "key": ("key", _file),
     "authority": ("authority", _file),

@@ -87,7 +87,7 @@ class Cluster(Protocol):
     def try_channel(self, channel: Channel, values: Sequence[Values], after: int, until: int | None) -> Facts:
         """What a channel would have produced for these values over recorded publications."""
 
-    def register_broker(self, name: str, callback: str) -> Broker:
+    def register_broker(self, name: str, callback: str, signing: str | None = None) -> Broker:
         """Add a broker or change its callback; its secret is empty if it is not to be told again."""
 
     def dismiss_broker(self, name: str) -> object: ...

@@ -16,14 +16,17 @@ from newsstand.values import parse_values
 class Subscribers(ClusterParts):
     """Who gets what comes out."""
 
-    def register_broker(self, name: str, callback: str) -> Broker:
-        """Add a broker or change its callback. The secret is told when it is made, and never again."""
+    def register_broker(self, name: str, callback: str, signing: str | None = None) -> Broker:
+        """Add a broker or change its callback; `signing` is the key of its webhooks, if the broker knows it.
+
+        Otherwise a secret is made for them, which is told when it is made, and never again.
+        """
         with self._changing:
             known = self._results.broker(name)
-            broker = Broker(name, callback, known.secret if known else secrets.token_urlsafe(32))
-            self._results.register(broker)
+            secret = signing or (known.secret if known else secrets.token_urlsafe(32))
+            self._results.register(Broker(name, callback, secret))
         self.notifier.returned(name)
-        return Broker(name, callback, "") if known else broker
+        return Broker(name, callback, "" if known or signing else secret)
 
     def dismiss_broker(self, name: str) -> None:
         """Drop a broker with its subscriptions."""

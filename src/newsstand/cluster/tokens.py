@@ -1,8 +1,10 @@
 """Bearer tokens: who may do what.
 
-A scope is `admin` (everything), `publish:DATASET`, `broker:NAME` (either may end in `*`, for all) or `read`
-(metrics, definitions, explanations, traces). A token is kept as its SHA-256 only. It holds 256 random bits, so a
-plain digest is as good as a slow one.
+A scope is `admin` (everything), `publish:DATASET`, `broker:NAME` (either may end in `*`, for all), `read`
+(definitions, explanations, traces) or `metrics`. A token is kept as its SHA-256 only. It holds 256 random bits,
+so a plain digest is as good as a slow one.
+
+A cluster that knows the platform's secret also accepts the credentials of brokers and the tokens of operators.
 """
 
 from __future__ import annotations
@@ -12,20 +14,21 @@ import hmac
 import os
 import re
 import secrets
-import tomllib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from newsstand.errors import BadApp, BadOption
-from newsstand.serving.settings import token_in
+from newsstand.serving.credentials import Operators, broker_of, webhook_key
+from newsstand.serving.settings import secret_of, token_in
 
 if TYPE_CHECKING:
     from newsstand.cluster.app_folder import App
 
-SCOPE = re.compile(r"admin|read|(?:publish|broker):(?:\*|[a-z][a-z0-9_-]{0,62})")
-SCOPES = "admin, read, publish:DATASET, publish:*, broker:NAME or broker:*"
+SCOPE = re.compile(r"admin|read|metrics|(?:publish|broker):(?:\*|[a-z][a-z0-9_-]{0,62})")
+SCOPES = "admin, read, metrics, publish:DATASET, publish:*, broker:NAME or broker:*"
 _PREFIX = "newsstand_"
 """What tokens begin with, so that people and scanners of repositories recognize one."""
 
@@ -66,17 +69,43 @@ class Token:
 class Tokens:
     """The tokens that a cluster accepts."""
 
-    def __init__(self, tokens: Iterable[Token]) -> None:
+    def __init__(
+        self, tokens: Iterable[Token], secret: str | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`secret` is the platform's, if the cluster knows it; `clock` gives Unix seconds."""
         self._tokens = tuple(tokens)
+        self._secret = secret
+        self._operators = None if secret is None else Operators.of_platform(secret)
+        self._clock = clock
 
     def holder(self, presented: str) -> Token | None:
-        """Whose token this is. The time that it takes does not depend on how much of a guess is right."""
+        """Whose token this is. The time that it takes does not depend on how much of a guess is right.
+
+        Raise BadOperatorToken for the token of an operator that has expired.
+        """
         digest = digest_of(presented)
         found = None
         for token in self._tokens:
             if hmac.compare_digest(token.sha256, digest):
                 found = token
-        return found
+        return found or self._of_platform(presented, digest)
+
+    def webhook_key(self, presented: str) -> str | None:
+        """Return the key that signs webhooks to a broker, if it has presented its credential."""
+        if self._secret is None or broker_of(self._secret, presented) is None:
+            return None
+        return webhook_key(presented)
+
+    def _of_platform(self, presented: str, digest: str) -> Token | None:
+        if self._secret is None or self._operators is None:
+            return None
+        if (broker := broker_of(self._secret, presented)) is not None:
+            return Token(f"broker {broker}"[:63], digest, frozenset([f"broker:{broker}"]))
+        operator = self._operators.holder(presented, self._clock())
+        if operator is None:
+            return None
+        scope = "admin" if operator.may("operator") else "metrics"
+        return Token(f"operator {operator.name}"[:63], digest, frozenset([scope]))
 
 
 def digest_of(token: str) -> str:
@@ -121,34 +150,27 @@ def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
 
 
 def load_tokens(app: App, data: Path, say: Callable[[str], None]) -> Tokens:
-    """The tokens that an app configures; if there is none, the cluster's own, and where it is.
-
-    Those that `newsstand up` has made for brokers are accepted besides.
-    """
-    made = made_tokens(data)
+    """The tokens that an app configures; if there is none, the cluster's own, and where it is."""
+    secret = platform_secret(app.folder, app.cluster.secret_file, data)
     if app.tokens:
-        return Tokens([*app.tokens, *made])
+        return Tokens(app.tokens, secret)
     token, is_new = admin_token(data, secrets.token_bytes(32))
     if is_new:
         say(f"newsstand: no tokens are configured; a token for everything is in {admin_token_path(data)}")
-    return Tokens([token, *made])
+    return Tokens([token], secret)
 
 
-def made_tokens_path(data: Path) -> Path:
-    """Where `newsstand up` writes the digests of the tokens that it makes for brokers."""
-    return data / "tokens.toml"
+def platform_secret(folder: Path, file: Path | None, data: Path) -> str | None:
+    """Return the platform's secret, if it is known: that of `secret_file`, or what `newsstand up` made."""
+    if file is not None:
+        return secret_of(None, folder / file)
+    made = secret_path(data)
+    return secret_of(None, made) if made.is_file() else None
 
 
-def made_tokens(data: Path) -> list[Token]:
-    """The tokens in DATA/tokens.toml, none if there is no such file."""
-    path = made_tokens_path(data)
-    try:
-        listed = tomllib.loads(path.read_text(encoding="utf-8")).get("tokens", [])
-        return [Token(one["name"], one["sha256"], frozenset(one["scopes"])) for one in listed]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadApp(f"{path}: is not what `newsstand up` writes ({error}); remove it") from error
+def secret_path(data: Path) -> Path:
+    """Where `newsstand up` keeps a platform's secret."""
+    return data / "platform.secret"
 
 
 def admin_token_path(data: Path) -> Path:

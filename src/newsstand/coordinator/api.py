@@ -15,7 +15,7 @@ from newsstand.coordinator.api_brokers import broker_routes
 from newsstand.coordinator.api_overlay import overlay_routes
 from newsstand.coordinator.api_subscribers import quick_calls, subscriber_routes
 from newsstand.coordinator.desk import Desk
-from newsstand.coordinator.store import Taken
+from newsstand.coordinator.store import NotHome, Taken
 from newsstand.errors import Duplicate, NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
@@ -88,7 +88,7 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
     async def metrics(request: Request) -> Response:
         """All metrics, as Prometheus reads them."""
         if not desk.open_metrics:
-            desk.admit(request, "broker", "admin")
+            desk.admit(request, "operator", "metrics")
         text = await desk.ask(desk.metrics.text, desk.coordinator)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
@@ -96,4 +96,6 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
 def _refusal_of(error: NewsstandError) -> Refused:
     if isinstance(error, Duplicate):
         return Refused(409, str(error), reason="duplicate", lease_s=error.lease_s)
+    if isinstance(error, NotHome):
+        return Refused(403, str(error))
     return Refused(409, str(error)) if isinstance(error, Taken) else refusal_of(error)

@@ -41,7 +41,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     @router.get("/brokers", responses={200: {"model": BrokersShape}, **problems(*TOKEN)})
     async def list_brokers(request: Request) -> Response:
         """All brokers, with their states, loads and leases."""
-        desk.admit(request, "broker", "admin")
+        desk.admit(request, "broker", "operator")
 
         def listed() -> list[dict[str, object]]:
             now = desk.clock()
@@ -56,7 +56,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def register(request: Request, name: BrokerName) -> Response:
         """Register a broker, or tell where it is now; it learns which subscribers are its own."""
-        desk.admit(request, "broker")
+        desk.admit(request, "broker", broker=name)
         told = await desk.read(request, Registration, MOST_BROKER_BYTES)
         require_url(told.url)
         if told.store not in (None, coordinator.identity):
@@ -72,6 +72,7 @@ def broker_routes(desk: Desk) -> APIRouter:
             "lease_s": coordinator.lease_s,
             "heartbeat_s": coordinator.lease_s / 3,
             "store": coordinator.identity,
+            "keys": desk.keys.shared,
         }
         return answer({**known, **await desk.ask(registered)})
 
@@ -82,7 +83,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def heartbeat(request: Request, name: BrokerName) -> Response:
         """A broker is alive; it learns who came and who left, again and again until it confirms."""
-        desk.admit(request, "broker")
+        desk.admit(request, "broker", broker=name)
         now = desk.clock()
         told = await desk.read(request, Heartbeat, MOST_HEARTBEAT_BYTES)
         report = Report(told.connections, told.subscribers, told.adopted, told.forgot, told.stored)
@@ -94,7 +95,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def leave(request: Request, name: BrokerName) -> Response:
         """A broker goes for good; its subscribers are moved."""
-        if desk.admit(request, "broker", "admin") == "admin":
+        if desk.admit(request, "broker", "operator", broker=name).role == "operator":
             return answer({"name": name, "moved": await desk.ask(coordinator.leave, name)})
         return answer({"name": name, "moved": await desk.ask_as(request, name, coordinator.leave, name)})
 
@@ -103,14 +104,14 @@ def broker_routes(desk: Desk) -> APIRouter:
     @router.post(path, responses={200: {"model": StateShape}, **problems(*TOKEN, 404, 422, 507)})
     async def drain(request: Request, name: BrokerName) -> Response:
         """Begin maintenance: no new subscribers for this broker, and those it has are moved."""
-        desk.admit(request, "broker", "admin")
+        desk.admit(request, "broker", "operator", broker=name)
         state, moved = await desk.ask(coordinator.drain, name)
         return answer({"state": state, "moved": moved})
 
     @router.delete(path, responses={200: {"model": StateShape}, **problems(*TOKEN, 404, 422, 507)})
     async def resume(request: Request, name: BrokerName) -> Response:
         """End maintenance."""
-        desk.admit(request, "broker", "admin")
+        desk.admit(request, "broker", "operator", broker=name)
         state, moved = await desk.ask(coordinator.resume, name)
         return answer({"state": state, "moved": moved})
 
@@ -121,7 +122,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def change(request: Request, name: BrokerName) -> Response:
         """Apply a broker's changes to its subscribers, in order, in one transaction."""
-        desk.admit(request, "broker")
+        desk.admit(request, "broker", broker=name)
         changes = await desk.read(request, list[Change], MOST_CHANGES_BYTES)
         return answer(await desk.ask_as(request, name, coordinator.change, name, changes))
 
@@ -132,7 +133,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     )
     async def stale(request: Request, name: BrokerName) -> Response:
         """Tell a broker which of its records are out of date: those subscribers were at home elsewhere since."""
-        desk.admit(request, "broker")
+        desk.admit(request, "broker", broker=name)
         given = await desk.read(request, Epochs, MOST_HEARTBEAT_BYTES)
         return answer({"stale": await desk.ask_as(request, name, coordinator.stale, name, given.epochs)})
 

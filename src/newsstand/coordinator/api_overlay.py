@@ -29,7 +29,7 @@ def overlay_routes(desk: Desk) -> APIRouter:
     @router.get("/overlay", responses={200: {"model": OverlayShape}, **problems(*TOKEN)})
     async def show(request: Request) -> Response:
         """The tree, and each topic with its storages."""
-        desk.admit(request, "broker", "admin")
+        desk.admit(request, "broker", "operator")
         return answer(await desk.ask(facts))
 
     @router.put(
@@ -39,7 +39,7 @@ def overlay_routes(desk: Desk) -> APIRouter:
     )
     async def place(request: Request) -> Response:
         """Say which brokers are to keep which topics; topics move without being lost, and others are dropped."""
-        desk.admit(request, "admin")
+        desk.admit(request, "operator")
         told = await desk.read(request, Assignment, MOST_ASSIGNMENT_BYTES)
 
         def placed() -> dict[str, object]:

@@ -124,6 +124,15 @@ class OverlayToldShape(BaseModel):
     opportunistic: OpportunisticShape
 
 
+class SharedKeysShape(BaseModel):
+    """The keys that all brokers share, in hexadecimal."""
+
+    subscribers: str = Field(description="signs tokens of subscribers")
+    overlay: str = Field(description="opens links between brokers")
+    copies: str = Field(description="signs tickets for pages of other brokers")
+    metrics: str = Field(description="signs tokens with the scope `metrics`")
+
+
 class RegisteredShape(BaseModel):
     """What a broker needs to know once it is registered."""
 
@@ -136,6 +145,7 @@ class RegisteredShape(BaseModel):
     )
     state: Literal["up", "draining"]
     store: str = Field(description="the identity of the coordinator's store; another one does not know the homes")
+    keys: SharedKeysShape
     overlay: OverlayToldShape
 
 

@@ -52,8 +52,9 @@ def subscriber_routes(desk: Desk) -> APIRouter:
     )
     async def add_subscriber(request: Request) -> Response:
         """Add a subscriber, whose home is the broker that tells of it. The same one again is no harm."""
-        desk.admit(request, "broker")
+        caller = desk.admit(request, "broker")
         told = await desk.read(request, NewSubscriber, MOST_SUBSCRIBER_BYTES)
+        desk.require_own(caller, told.broker)
         if SUBSCRIBER.fullmatch(told.name) is None:
             raise Refused(422, "name: 1 to 64 of letters, digits, _ . @ and -")
         if told.client:
@@ -69,8 +70,9 @@ def subscriber_routes(desk: Desk) -> APIRouter:
     )
     async def lookup(request: Request) -> Response:
         """The records of subscribers; with `take` the broker that asks becomes their home, unless it drains."""
-        desk.admit(request, "broker")
+        caller = desk.admit(request, "broker")
         told = await desk.read(request, Lookup, MOST_LOOKUP_BYTES)
+        desk.require_own(caller, told.broker)
         asked = (told.broker, told.names, told.take, told.sessions)
         found = await desk.ask_as(request, told.broker, coordinator.lookup, *asked)
         return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
@@ -79,21 +81,21 @@ def subscriber_routes(desk: Desk) -> APIRouter:
 
     @router.put(
         path,
-        responses={200: {"model": NameShape}, **problems(*TOKEN, *BODY, 404, 507)},
+        responses={200: {"model": NameShape}, **problems(*TOKEN, *BODY, 404, 409, 507)},
         openapi_extra=body_of(NewHash),
     )
     async def set_hash(request: Request, name: str) -> Response:
         """Replace the hash of a subscriber's password."""
-        desk.admit(request, "broker")
+        caller = desk.admit(request, "broker")
         told = await desk.read(request, NewHash, MOST_SUBSCRIBER_BYTES)
-        await desk.ask(coordinator.set_hash, name, told.hash)
+        await desk.ask_for(request, caller, name, coordinator.set_hash, name, told.hash)
         return answer({"name": name})
 
-    @router.delete(path, responses={200: {"model": NameShape}, **problems(*TOKEN, 404, 507)})
+    @router.delete(path, responses={200: {"model": NameShape}, **problems(*TOKEN, 404, 409, 507)})
     async def delete_subscriber(request: Request, name: str) -> Response:
         """Delete a subscriber with its sessions and subscriptions."""
-        desk.admit(request, "broker")
-        await desk.ask(coordinator.delete_subscriber, name)
+        caller = desk.admit(request, "broker", "operator")
+        await desk.ask_for(request, caller, name, coordinator.delete_subscriber, name)
         return answer({"name": name})
 
     return router

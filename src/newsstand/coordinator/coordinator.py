@@ -30,7 +30,7 @@ from newsstand.coordinator.standing import (
     State,
     Told,
 )
-from newsstand.coordinator.store import Store
+from newsstand.coordinator.store import NotHome, Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
 from newsstand.errors import Duplicate, NotFound
 from newsstand.model import is_same_folder
@@ -230,6 +230,14 @@ class Coordinator:
         home = self._store.delete_subscriber(name)
         if home is not None:
             self._count(home, -1)
+
+    def require_home(self, broker: str, name: str) -> None:
+        """Raise NotFound if there is no such subscriber, NotHome if a broker is not its home."""
+        home = self._store.home(name)
+        if home is None:
+            raise NotFound(f"there is no subscriber '{name}'")
+        if home[0] != broker:
+            raise NotHome(f"broker '{broker}' is not the home of subscriber '{name}'")
 
     def _require_subscriber(self, name: str) -> None:
         if self._store.home(name) is None:

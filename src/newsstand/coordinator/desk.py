@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hmac
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, ParamSpec, TypeVar
@@ -17,37 +17,49 @@ from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.metrics import Metrics
 from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
+from newsstand.serving.credentials import BadOperatorToken, Operators, SharedKeys, broker_of
 from newsstand.serving.rates import Rate
 from newsstand.serving.refusals import Refused, bearer, decoded, unauthorized
-from newsstand.signing import key
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Role = Literal["broker", "admin"]
+Role = Literal["broker", "operator", "metrics"]
 
 HOUR_S = 3600.0
 SUBSCRIBER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 """The names that subscribers may have."""
 
 
+@dataclass(frozen=True)
+class Caller:
+    """A broker or an operator that asks."""
+
+    role: Role
+    name: str
+
+    def __str__(self) -> str:
+        return f"{'broker' if self.role == 'broker' else 'operator'} {self.name}"
+
+
 class Keys:
     """Who somebody is, by the bearer token; all tokens come from the platform's one secret."""
 
-    def __init__(self, secret: str) -> None:
-        self._bearers: dict[Role, bytes] = {
-            "broker": key(secret, "brokers").encode(),
-            "admin": key(secret, "admin").encode(),
-        }
-        self._subscribers = key(secret, "subscribers")
+    def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives Unix seconds, for tokens of operators that expire."""
+        self._secret = secret
+        self._clock = clock
+        self._operators = Operators.of_platform(secret)
+        self.shared = SharedKeys.of(secret)
+        """What every broker is given when it registers."""
 
-    def role(self, token: str) -> Role | None:
-        """Whose token it is, if it is not a subscriber's."""
-        presented = token.encode("utf-8", "replace")
-        found: Role | None = None
-        for role, known in self._bearers.items():  # all of them, so that the time tells nothing
-            if hmac.compare_digest(presented, known):
-                found = role
-        return found
+    def caller(self, token: str) -> Caller | None:
+        """Return the broker or operator whose token it is; raise BadOperatorToken if it has expired."""
+        if (broker := broker_of(self._secret, token)) is not None:
+            return Caller("broker", broker)
+        operator = self._operators.holder(token, self._clock())
+        if operator is None:
+            return None
+        return Caller("operator" if operator.may("operator") else "metrics", operator.name)
 
     def subscriber(self, token: str) -> str | None:
         """The name in a subscriber's token."""
@@ -59,7 +71,7 @@ class Keys:
         try:
             claims = jwt.decode(
                 token,
-                self._subscribers,
+                self.shared.subscribers,
                 algorithms=["HS256"],
                 issuer="newsstand",
                 options={
@@ -110,35 +122,67 @@ class Desk:
 
         return await self.ask(fenced)
 
-    def admit(self, request: Request, *roles: Role) -> Role:
-        """Refuse whoever is not one of these; return which it is."""
+    async def ask_for(
+        self,
+        request: Request,
+        caller: Caller,
+        subscriber: str,
+        function: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Call the coordinator about an account: for an operator, or for the broker that is the account's home."""
+        if caller.role != "broker":
+            return await self.ask(function, *args, **kwargs)
+
+        def at_home() -> T:
+            self.coordinator.require_home(caller.name, subscriber)
+            return function(*args, **kwargs)
+
+        return await self.ask_as(request, caller.name, at_home)
+
+    def admit(self, request: Request, *roles: Role, broker: str | None = None) -> Caller:
+        """Refuse whoever has none of these roles, and a broker that is not the one of a name; return who it is."""
         token = bearer(request)
-        role = self.keys.role(token) if token else None
-        if role is None:
+        caller = self._caller(token)
+        if caller is None:
             name = self.keys.subscriber(token) if token else None
             if name is None:
                 missing = "the token is missing: send the header 'Authorization: Bearer TOKEN'"
                 raise unauthorized("the token is not known" if token else missing)
             request.state.token = name
             raise Refused(403, f"this is not for subscribers, but for the token of: {' or '.join(roles)}")
-        request.state.token = role
-        if role not in roles:
-            raise Refused(403, f"this is not for the token of {role}, but for that of: {' or '.join(roles)}")
-        return role
+        request.state.token = str(caller)
+        if caller.role not in roles:
+            raise Refused(403, f"this is not for {caller}, but for the token of: {' or '.join(roles)}")
+        if broker is not None:
+            self.require_own(caller, broker)
+        return caller
+
+    def require_own(self, caller: Caller, broker: str) -> None:
+        """Refuse a broker that acts under the name of another one."""
+        if caller.role == "broker" and caller.name != broker:
+            raise Refused(403, f"the credential of broker '{caller.name}' is not for broker '{broker}'")
 
     def who(self, request: Request) -> tuple[str, str] | None:
         """The subscriber that asks, and its session; None if it is anybody else."""
         token = bearer(request)
         if not token:
             return None
-        if (role := self.keys.role(token)) is not None:
-            request.state.token = role
+        if (caller := self._caller(token)) is not None:
+            request.state.token = str(caller)
             return None
         found = self.keys.session(token)
         if found is None:
             raise unauthorized("the token is none of this platform: send a subscriber's token, or none")
         request.state.token = found[0]
         return found
+
+    def _caller(self, token: str) -> Caller | None:
+        try:
+            return self.keys.caller(token) if token else None
+        except BadOperatorToken as error:
+            raise unauthorized(str(error)) from None
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the coordinator, which waits for the disk, in a thread."""

@@ -129,7 +129,7 @@ def _settings(given: dict[str, object]) -> Settings:
         given["secret"] = _secret_in(file)
     if "secret" not in given:
         raise BadOption(
-            f"a secret is missing: name a file with --secret-file, or set {PREFIX}SECRET; brokers have the same"
+            f"a secret is missing: name a file with --secret-file, or set {PREFIX}SECRET; the cluster has the same"
         )
     certificate, key = given.pop("certificate", None), given.pop("key", None)
     if (certificate is None) != (key is None):

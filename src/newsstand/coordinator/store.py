@@ -23,6 +23,10 @@ class Taken(NewsstandError):
     """A subscriber of that name exists."""
 
 
+class NotHome(NewsstandError):
+    """A broker acts for a subscriber that is at home elsewhere."""
+
+
 class Store(Protocol):
     """Brokers and their overlay, subscribers, their homes, and handovers."""
 

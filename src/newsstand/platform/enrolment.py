@@ -1,6 +1,6 @@
 """Many subscribers at once, written into a broker's store before it starts: no password is hashed for them.
 
-For experiments with a platform of one's own: whoever has its secret can make sessions for anybody.
+For experiments with brokers that stand alone: whoever has their secret can make sessions for anybody.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jwt
 from newsstand.broker.records import Adopt, Held, Record, Session, frontend_id
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.model import Scalar
-from newsstand.signing import key
+from newsstand.serving.credentials import SharedKeys
 
 Subscribed = tuple[str, list[Scalar]]
 """A channel, and values in the order of its parameters."""
@@ -34,7 +34,7 @@ def enrol(data: Path, people: Mapping[str, Sequence[Subscribed]], now_s: int) ->
 def access_token(name: str, secret: str, now_s: int) -> str:
     """A token for the session of somebody who was enrolled."""
     claims = {"sub": name, "sid": _session(name), "iat": now_s, "exp": now_s + SESSION_S, "iss": "newsstand"}
-    return jwt.encode(claims, key(secret, "subscribers"), "HS256")
+    return jwt.encode(claims, SharedKeys.of(secret).subscribers, "HS256")
 
 
 def _record(name: str, subscribed: Sequence[Subscribed], now_s: int) -> Record:

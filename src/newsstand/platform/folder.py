@@ -1,14 +1,13 @@
-"""The data folder of a platform: one lock, one secret, a token for each broker.
+"""The data folder of a platform: one lock, one secret, a credential for each broker.
 
 DATA/                   the cluster's own data folder
 DATA/platform.lock      held by the `newsstand up` that runs over the folder
-DATA/platform.secret    the platform's one secret
+DATA/platform.secret    the platform's one secret, which cluster and coordinator read
 DATA/address            where the cluster will listen, until the cluster itself writes it
-DATA/tokens.toml        digests of the tokens below, for the cluster
 DATA/platform.path      in an app's usual folder: the one of --data, while a platform runs over that
 DATA/logs/              what all parts log, unless `--log` says otherwise (see `log_file`)
 DATA/coordinator/       the coordinator's data folder, and its settings
-DATA/brokers/NAME/      a broker's data folder, its settings, and cluster.token, which makes it broker:NAME
+DATA/brokers/NAME/      a broker's data folder, its settings, and its credential, broker.token
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from pathlib import Path
 from typing import TextIO
 
 from newsstand.cluster.app_folder import ADDRESS
-from newsstand.cluster.tokens import Token, digest_of, made_tokens_path, new_token, token_lines
+from newsstand.cluster.tokens import secret_path
 from newsstand.errors import BadOption
+from newsstand.serving.credentials import broker_credential, operator_token
 
 ELSEWHERE = "platform.path"
 LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
@@ -39,7 +39,7 @@ class PlatformFolder:
 
     @property
     def secret_file(self) -> Path:
-        return self.path / "platform.secret"
+        return secret_path(self.path)
 
     @property
     def coordinator(self) -> Path:
@@ -54,8 +54,17 @@ class PlatformFolder:
         return self.path / "brokers" / name
 
     def token_file(self, broker: str) -> Path:
-        """A broker's token of the cluster."""
-        return self.broker(broker) / "cluster.token"
+        """Where a broker's credential is."""
+        return self.broker(broker) / "broker.token"
+
+    @property
+    def secret(self) -> str:
+        """The platform's secret; the folder has been prepared."""
+        return self.secret_file.read_text(encoding="utf-8").strip()
+
+    def operator_token(self, name: str, broker: str | None = None) -> str:
+        """Make a token for what a command does with a platform that it runs."""
+        return operator_token(self.secret, name, ["operator"], now_s=time.time(), days=365, broker=broker)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -134,16 +143,13 @@ class PlatformFolder:
                         file.unlink()
 
     def prepare(self, brokers: Iterable[str]) -> None:
-        """Make what is missing: the secret, the brokers' tokens; tell the cluster their digests."""
+        """Make what is missing: the secret, and the credential of each broker."""
         try:
             kept(self.secret_file, secrets.token_urlsafe(32))
             self.coordinator.mkdir(exist_ok=True)
-            lines = []
             for name in brokers:
-                text, _ = new_token(f"broker {name}", [f"broker:{name}"], secrets.token_bytes(32))
-                text = kept(self.token_file(name), text)
-                lines.append(token_lines(Token(f"broker {name}", digest_of(text), frozenset([f"broker:{name}"]))))
-            write_private(made_tokens_path(self.path), "\n".join(lines))
+                self.broker(name).mkdir(parents=True, exist_ok=True)
+                write_private(self.token_file(name), f"{broker_credential(self.secret, name)}\n")
         except OSError as error:
             raise BadOption(f"{error.filename or self.path}: cannot be written ({error.strerror})") from error
 

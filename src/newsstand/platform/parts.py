@@ -183,7 +183,6 @@ def plan(
             "cluster": cluster_url,
             "token_file": folder.token_file(name),
             "coordinator": coordinator_url,
-            "secret_file": folder.secret_file,
         }
         if declared.topics:
             table["topics"] = declared.topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from newsstand.platform.parts import Part, Platform
+from newsstand.platform.parts import Part, Platform, toml_value
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,10 @@ class StandingAlone(Platform):
 
 
 def without_coordinator(platform: Platform) -> StandingAlone:
-    """The same platform, whose brokers know of no coordinator."""
+    """The same platform, whose brokers know of no coordinator, and have the secret instead."""
+    secret = f"secret_file = {toml_value(platform.folder.secret_file)}\n"
     settings = {
-        file: text if file.name != "broker.toml" else re.sub(r"^coordinator = .*\n", "", text, flags=re.M)
+        file: text if file.name != "broker.toml" else re.sub(r"^coordinator = .*\n", secret, text, flags=re.M)
         for file, text in platform.settings.items()
     }
     known = {one.name: getattr(platform, one.name) for one in fields(Platform)}

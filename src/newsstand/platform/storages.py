@@ -12,7 +12,6 @@ from newsstand.cluster.app_folder import unknown
 from newsstand.errors import BadOption
 from newsstand.model import is_topic
 from newsstand.platform.folder import PlatformFolder
-from newsstand.signing import key
 
 Storages = Mapping[str, list[str]]
 PATIENCE_S = 30.0
@@ -38,8 +37,7 @@ def require_brokers(file: Path, storages: Storages, brokers: Collection[str]) ->
 
 async def place(coordinator: str, folder: PlatformFolder, storages: Storages) -> None:
     """Tell the coordinator where topics are kept, unless it was told before, as soon as it knows the brokers."""
-    secret = folder.secret_file.read_text(encoding="utf-8").strip()
-    headers = {"Authorization": f"Bearer {key(secret, 'admin')}"}
+    headers = {"Authorization": f"Bearer {folder.operator_token('up')}"}
     until = asyncio.get_running_loop().time() + PATIENCE_S
     async with httpx.AsyncClient(
         base_url=coordinator, headers=headers, timeout=5, verify=False, trust_env=False

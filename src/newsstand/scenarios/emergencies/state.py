@@ -34,8 +34,8 @@ class Platform:
     cluster_token: str
     coordinator: str
     brokers: Sequence[str]
-    admin: str
-    """The operator's token at brokers."""
+    operator: Sequence[str]
+    """The operator's token at each broker."""
 
 
 class State:
@@ -183,7 +183,7 @@ class State:
 
     async def _stats(self, url: str) -> Json:
         try:
-            answer = await self._http.get(f"{url}/stats", headers=_bearer(self._platform.admin), timeout=5)
+            answer = await self._http.get(f"{url}/stats", headers=self._as_operator(url), timeout=5)
             told: Json = answer.json() if answer.is_success else {}
         except (httpx.HTTPError, ValueError):
             return {}
@@ -193,9 +193,12 @@ class State:
         return await self._http.put(
             f"{url}/policy",
             json={"results": {"policy": policy}},
-            headers=_bearer(self._platform.admin),
+            headers=self._as_operator(url),
             timeout=10,
         )
+
+    def _as_operator(self, url: str) -> dict[str, str]:
+        return _bearer(self._platform.operator[list(self._platform.brokers).index(url)])
 
     async def _count_results(self) -> int:
         try:
