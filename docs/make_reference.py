@@ -224,9 +224,18 @@ result. See [run a coordinator](../how-to/run-a-coordinator.md).
 `--json` prints `{app, datasets, channels, mistakes}`: the type of each field by dataset, that of each column by
 channel. If there are mistakes, it prints `{mistakes}` alone, and exits with 2.
 """,
-    "newsstand token": """\
+    "newsstand token cluster": """\
 `--json` prints `{token, name, sha256, scopes}`. The scopes are explained with
 [the app folder](app-folder.md#tokens).
+""",
+    "newsstand token broker": """\
+`--json` prints `{token, broker}`. Put the credential into the file of `token_file` of that broker; coordinator and
+cluster need the secret alone. What it is good for is told in [0027](../decisions/0027-keys.md).
+""",
+    "newsstand token operator": """\
+`--json` prints `{token, name, scopes, broker, expires}`, the last in Unix seconds. Without `--broker` the token is
+for coordinator and cluster, and for a broker without a coordinator whose own secret it is made with. The log names
+the holder with every request that is made with the token.
 """,
     "newsstand publish": """\
 `--json` prints `{dataset, accepted, repeated, first, last, refused, refusals}`: records added now, records that an

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from broker_process import SECRET, Process, start_broker, start_coordinator, wait_ready
+from broker_process import Process, as_operator, start_broker, start_coordinator, wait_ready
 from press import Press
 from test_broker_live import PASSWORD, login, sockets
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
-
-from newsstand.signing import key
 
 LIMITS = """
 [broker.limits]
@@ -163,7 +161,6 @@ def register(url: str, name: str, address: str = "127.0.0.1", **headers: str) ->
 
 @pytest.mark.parametrize("with_coordinator", [False, True])
 def test_accounts_and_registrations_are_limited(press: Press, tmp_path: Path, with_coordinator: bool) -> None:
-    operator = {"Authorization": f"Bearer {key(SECRET, 'admin')}"}
     coordinator = None
     more: tuple[object, ...] = ()
     settings = RATED
@@ -173,7 +170,9 @@ def test_accounts_and_registrations_are_limited(press: Press, tmp_path: Path, wi
         coordinator = start_coordinator(tmp_path / "coordinator", 0, "--config", config)
         more = ("--coordinator", coordinator.url)
         settings = ""  # the coordinator alone limits them: at every broker
-    broker = started(tmp_path, press, f"counted{int(with_coordinator)}", settings, *more)
+    name = f"counted{int(with_coordinator)}"
+    operator = {"Authorization": f"Bearer {as_operator(name)}"}
+    broker = started(tmp_path, press, name, settings, *more)
     try:
         for number in range(4):
             # Nobody has called this proxy a trusted one.

@@ -32,6 +32,7 @@ SCOPES = {
     "north": ["broker:north"],
     "south": ["broker:south"],
     "reader": ["read"],
+    "scraper": ["metrics"],
 }
 MADE = {name: new_token(name, scopes, bytes([n]) * 32) for n, (name, scopes) in enumerate(SCOPES.items(), 1)}
 TOKENS: dict[str, Token] = {name: token for name, (_, token) in MADE.items()}
@@ -215,6 +216,8 @@ def test_without_a_good_token_nothing_is_told(call: Callers, url: str) -> None:
         ("gate", "POST", "/datasets/NAME/publications"),
         ("gate", "GET", "/channels"),
         ("gate", "GET", "/metrics"),
+        ("reader", "GET", "/metrics"),
+        ("scraper", "GET", "/channels"),
         ("gate", "PUT", "/datasets/emergencies"),
         ("reader", "POST", PUBLISH),
         ("reader", "DELETE", "/channels/by_kind"),
@@ -482,7 +485,7 @@ def test_health_needs_no_token_and_tells_what_is_lacking(call: Callers, cluster:
 def test_health_is_told_while_metrics_take_long(call: Callers, cluster: StandIn) -> None:
     release = threading.Event()
     cluster.metrics.before_telling(lambda: release.wait(10))
-    scrapes = [threading.Thread(target=call["reader"], args=("GET", "/metrics")) for _ in range(4)]
+    scrapes = [threading.Thread(target=call["scraper"], args=("GET", "/metrics")) for _ in range(4)]
     for scrape in scrapes:
         scrape.start()
     try:
@@ -500,7 +503,7 @@ def test_metrics_count_by_route_and_never_by_what_callers_invent(call: Callers) 
     call["admin"]("GET", "/datasets/invented", 404)
     call["admin"]("GET", "/invented", 404)
     call["admin"]("PROPFIND", "/datasets", 405)
-    text = call["reader"]("GET", "/metrics").text
+    text = call["scraper"]("GET", "/metrics").text
     assert 'newsstand_publications_accepted_total{dataset="emergencies"} 1.0' in text
     assert 'newsstand_publications_refused_total{dataset="emergencies"} 1.0' in text
     counted = 'newsstand_http_request_seconds_count{method="GET",route="/datasets/{dataset}",status="404"} 1.0'

@@ -35,7 +35,7 @@ delivery = "push"
 [cluster]
 port = 9000
 data = "kept"
-results = "postgresql://somebody:secret@127.0.0.1/newsstand"
+results = "postgresql://somebody:unguessable@127.0.0.1/newsstand"
 log = {kafka = "127.0.0.1:9092"}
 max_body_bytes = "32 MiB"
 away_after = "10m"
@@ -81,7 +81,7 @@ def test_an_empty_file_is_an_app_with_the_defaults(tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_told_by_accident(tmp_path: Path) -> None:
-    assert "secret" not in repr(read_app(write(tmp_path, WHOLE)))
+    assert "unguessable" not in repr(read_app(write(tmp_path, WHOLE)))
 
 
 def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
