@@ -447,3 +447,12 @@ def test_a_store_is_its_owners_and_one_brokers(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir() if file.stat().st_mode & 0o077] == []
     with pytest.raises(BadOption, match="cannot be opened"):
         SqliteStore(at.file, tell=False)
+
+
+def test_a_token_that_is_too_deep_for_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(*_: object, **__: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr("jwt.decode", decode)
+    with pytest.raises(BadToken):
+        Tokens(KEY).read("W1tb", NOW)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -40,11 +40,16 @@ def broker(name: str, capacity: float = 100, lat: float | None = None, lon: floa
 
 def report(
     connections: int = 0,
-    adopted: list[str] | None = None,
-    forgot: list[str] | None = None,
+    adopted: Mapping[str, int] | None = None,
+    forgot: Mapping[str, int] | None = None,
     stored: list[str] | None = None,
 ) -> Report:
-    return Report(connections, connections, adopted or [], forgot or [], stored or [])
+    return Report(connections, connections, adopted or {}, forgot or {}, stored or [])
+
+
+def read(coordinator: Coordinator, name: str, *names: str) -> Mapping[str, int]:
+    """Let a broker read the records of subscribers; return what it confirms afterwards."""
+    return coordinator.lookup(name, names, take=True).handovers
 
 
 def live(coordinator: Coordinator, until: float, *alive: str, since: float = 0.0) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, report
+from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, read, report
 
 from newsstand.coordinator import coordinator as module
 from newsstand.coordinator import handing_over
@@ -56,10 +56,9 @@ def test_a_broker_that_comes_back_learns_who_is_its_own(both: Both) -> None:
     coordinator.register(broker("b"), 0)
     populate(coordinator, "a", 3)
     now = live(coordinator, 4, "b")
-    assert coordinator.register(broker("a"), now) == Registered("up", [], held=["s000", "s001", "s002"]), (
-        "b does not follow their streams yet"
-    )
-    assert coordinator.heartbeat("a", report(), now).moved == []
+    again = coordinator.register(broker("a"), now)
+    assert (again.homes, again.held) == ([], ["s000", "s001", "s002"]), "b does not follow their streams yet"
+    assert coordinator.heartbeat("a", report(), now).moved == {}
 
 
 def test_without_a_live_broker_homes_stay_until_one_registers(both: Both) -> None:
@@ -70,7 +69,7 @@ def test_without_a_live_broker_homes_stay_until_one_registers(both: Both) -> Non
     assert store.count_homes() == {"a": 3}
     assert coordinator.homeless == 3
     assert coordinator.broker_for("s000", NOWHERE) is None
-    assert coordinator.register(broker("b"), now) == Registered("up", [], []), "a has one lease to come back"
+    assert coordinator.register(broker("b"), now).homes == [], "a has one lease to come back"
     live(coordinator, now + LEASE_S, "b", since=now)
     assert store.homes("b") == names
     assert coordinator.homeless == 0
@@ -81,7 +80,7 @@ def test_a_broker_that_alone_comes_back_has_its_own_again(both: Both) -> None:
     coordinator.register(broker("a"), 0)
     names = populate(coordinator, "a", 3)
     now = live(coordinator, 4)
-    assert coordinator.register(broker("a"), now) == Registered("up", names, [])
+    assert coordinator.register(broker("a"), now) == Registered("up", names, [], serial=3)
     assert coordinator.heartbeat("a", report(), now).adopt == []
 
 
@@ -97,10 +96,13 @@ def test_who_is_adopted_is_told_until_it_is_confirmed_and_in_pieces(
     for _ in range(2):
         told = coordinator.heartbeat("b", report(), 1)
         assert told.adopt == names[:2]
-    assert coordinator.heartbeat("b", report(adopted=names[:2]), 1).adopt == names[2:]
-    assert coordinator.heartbeat("b", report(adopted=names[2:]), 1).adopt == []
-    assert coordinator.heartbeat("a", report(), 1).moved == names[:2]
-    assert coordinator.heartbeat("a", report(forgot=names[:2]), 1).moved == names[2:]
+    adopted = read(coordinator, "b", *names)
+    for some, left in ((names[:2], names[2:]), (names[2:], [])):
+        confirmed = {name: adopted[name] for name in some}
+        assert coordinator.heartbeat("b", report(adopted=confirmed), 1).adopt == left
+    told_of = coordinator.heartbeat("a", report(), 1).moved
+    assert list(told_of) == names[:2]
+    assert list(coordinator.heartbeat("a", report(forgot=told_of), 1).moved) == names[2:]
 
 
 def test_a_confirmation_of_an_earlier_handover_confirms_nothing(both: Both) -> None:
@@ -109,12 +111,12 @@ def test_a_confirmation_of_an_earlier_handover_confirms_nothing(both: Both) -> N
     coordinator.register(broker("b"), 0)
     populate(coordinator, "a", 1)
     coordinator.drain("a")
-    assert coordinator.heartbeat("b", report(), 1).adopt == ["s000"]
+    adopted = read(coordinator, "b", "s000")
     coordinator.resume("a")
     coordinator.drain("b")
     coordinator.resume("b")
     coordinator.drain("a")
-    late = coordinator.heartbeat("b", report(adopted=["s000"]), 1)
+    late = coordinator.heartbeat("b", report(adopted=adopted), 1)
     assert late.adopt == ["s000"], "it went to a and came back in between: what b has of it is old"
 
 
@@ -130,10 +132,10 @@ def test_a_draining_broker_gets_nobody_and_takes_nobody(both: Both) -> None:
     assert store.count_homes() == {"b": 1}
     assert coordinator.register(broker("a"), 1).state == "draining", "maintenance goes on until it is ended"
     assert coordinator.resume("a") == ("up", 0)
-    coordinator.lookup("a", ["s000"], take=True)
+    adopted = read(coordinator, "a", "s000")
     assert store.count_homes() == {"a": 1}
-    assert coordinator.heartbeat("a", report(adopted=["s000"]), 1).adopt == []
-    assert coordinator.heartbeat("b", report(), 1).moved == ["s000"]
+    assert coordinator.heartbeat("a", report(adopted=adopted), 1).adopt == []
+    assert list(coordinator.heartbeat("b", report(), 1).moved) == ["s000"]
 
 
 def test_the_only_broker_keeps_its_subscribers_while_it_drains(both: Both) -> None:
@@ -289,7 +291,7 @@ def test_changes_just_before_a_move_are_not_lost_and_positions_never_go_back(bot
             "born": 1,
         }
     }
-    coordinator.heartbeat("b", report(adopted=["s000"]), 1)
+    coordinator.heartbeat("b", report(adopted=found.handovers), 1)
     done = coordinator.change("a", [Acknowledged("s000", "x", 8)])
     assert (done.applied, done.moved) == (1, ["s000"])
     subscriptions = coordinator.lookup("b", ["s000"], take=False).records["s000"]["subscriptions"]

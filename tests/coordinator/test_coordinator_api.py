@@ -132,11 +132,9 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
         {"op": "subscribe", "name": "ana@example", "id": "y", "channel": "near", "values": [], "acked": 0},
         {"op": "unsubscribe", "name": "ana@example", "id": "y"},
     ]
-    assert north.post("/brokers/north/changes", json=changes).json() == {
-        "applied": 7,
-        "moved": ["ghost"],
-        "late": ["ghost"],
-    }
+    applied = north.post("/brokers/north/changes", json=changes).json()
+    serial = applied.pop("serial")
+    assert applied == {"applied": 7, "moved": ["ghost"], "late": ["ghost"]}
     ask = {"headers": {"Authorization": f"Bearer {subscriber_token('ana@example')}"}}
     found = north.get("/broker?lat=3&lon=4", **ask).json()
     assert found == {"broker": {"name": "north", "url": "http://127.0.0.1:9/north"}, "sticky": True}
@@ -149,7 +147,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
     looked = north.post("/subscribers/lookup", json={"broker": "south", "names": ["ana@example"], "take": True})
     record = looked.json()["subscribers"]["ana@example"]
     epoch, born = record.pop("epoch"), record.pop("born")
-    assert epoch > born > 0
+    assert epoch > serial > born > 0
     assert record == {
         "name": "ana@example",
         "hash": "$argon2id$x",
@@ -157,17 +155,19 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
         "subscriptions": {"x": {"channel": "near", "values": ["a", 1], "acked": 9, "version": 0}},
         "clock": 0,
     }
-    again = north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["ana@example"]}).json()
+    again = north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": looked.json()["handovers"]}).json()
     assert "ana@example" not in again["adopt"]
     told = north.post("/brokers/north/heartbeat", json=BEAT).json()
     assert told["state"] == "draining"
     assert "ana@example" in told["moved"]
     ended = north.post("/brokers/north/changes", json=[{"op": "end", "name": "ana@example", "sid": "s"}]).json()
+    assert ended.pop("serial") >= told["moved"]["ana@example"] > serial
     assert ended == {"applied": 1, "moved": ["ana@example"], "late": ["ana@example"]}, "an answered logout counts"
     assert "ana@example" in north.post("/brokers/south/heartbeat", json=BEAT).json()["adopt"], "to catch up"
     registered = north.put("/brokers/south", json={"url": "http://127.0.0.1:9/south"}).json()
     assert "ana@example" in registered.pop("homes")
     assert re.fullmatch("[0-9a-f]{16}", registered.pop("store"))
+    assert registered.pop("serial") > serial
     assert [one["name"] for one in registered.pop("overlay")["links"]]
     assert registered.pop("keys") == msgspec.structs.asdict(SharedKeys.of(SECRET))
     assert registered == {"lease_s": 600.0, "heartbeat_s": 200.0, "state": "up", "held": []}
@@ -177,17 +177,17 @@ def test_looking_up_changes_nothing_and_a_broker_in_maintenance_takes_nobody(nor
     north.post("/subscribers", json={"name": "bea", "hash": "h", "broker": "north"})
     ask = {"broker": "south", "names": ["bea", "ghost"], "take": False}
     read = north.post("/subscribers/lookup", json=ask).json()
-    assert list(read) == ["subscribers", "elsewhere"]
+    assert list(read) == ["subscribers", "elsewhere", "handovers"]
     assert (list(read["subscribers"]), read["elsewhere"]) == (["bea"], [])
     assert "bea" in north.put("/brokers/north", json={"url": "http://127.0.0.1:9/north"}).json()["homes"]
     north.post("/brokers/south/drain")
     refused = north.post("/subscribers/lookup", json={**ask, "take": True}).json()
-    assert refused == {"subscribers": {}, "elsewhere": ["bea"]}
+    assert refused == {"subscribers": {}, "elsewhere": ["bea"], "handovers": {}}
     north.delete("/brokers/south/drain")
     taken = north.post("/subscribers/lookup", json={**ask, "take": True}).json()
     assert (list(taken["subscribers"]), taken["elsewhere"]) == (["bea"], [])
     assert "bea" not in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
-    north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": ["bea", "never heard of"]})
+    north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": {**taken["handovers"], "never heard of": 1}})
     assert "bea" in north.post("/brokers/north/heartbeat", json=BEAT).json()["moved"]
 
 
@@ -302,7 +302,7 @@ def test_thousands_of_changes_are_one_quick_call(north: httpx.Client) -> None:
     ]
     changes += [{"op": "ack", "name": "many", "id": f"x{n}", "position": n} for n in range(5000)]
     answered = north.post("/brokers/north/changes", json=changes)
-    assert answered.json() == {"applied": 10_000, "moved": [], "late": []}
+    assert {**answered.json(), "serial": 0} == {"applied": 10_000, "moved": [], "late": [], "serial": 0}
     assert answered.elapsed.total_seconds() < 5
 
 

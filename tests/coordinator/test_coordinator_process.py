@@ -56,8 +56,8 @@ class Running:
         answered = self.client.put(f"/brokers/{name}", json={"url": f"http://127.0.0.1:9/{name}"})
         return list(answered.raise_for_status().json()["homes"])
 
-    def beat(self, name: str, adopted: list[str] | None = None) -> list[str]:
-        body = {"connections": 1, "subscribers": 1, "adopted": adopted or []}
+    def beat(self, name: str, adopted: dict[str, int] | None = None) -> list[str]:
+        body = {"connections": 1, "subscribers": 1, "adopted": adopted or {}}
         answered = self.client.post(f"/brokers/{name}/heartbeat", json=body)
         if answered.status_code == 404:
             self.register(name)
@@ -109,10 +109,10 @@ def test_a_broker_dies_and_then_the_coordinator_and_nobody_is_lost(tmp_path: Pat
     with running(tmp_path) as coordinator:
         assert coordinator.homes() == {"north": ("dead", 0), "south": ("up", 20)}
         assert sorted(coordinator.beat("south")) == sorted(SUBSCRIBERS), "it did not confirm"
-        assert coordinator.beat("south", adopted) == []
-        lookup = {"broker": "south", "names": SUBSCRIBERS, "take": False}
-        found = coordinator.client.post("/subscribers/lookup", json=lookup).json()["subscribers"]
-        assert {one["subscriptions"]["x"]["acked"] for one in found.values()} == {7}
+        lookup = {"broker": "south", "names": SUBSCRIBERS, "take": True}
+        found = coordinator.client.post("/subscribers/lookup", json=lookup).json()
+        assert {one["subscriptions"]["x"]["acked"] for one in found["subscribers"].values()} == {7}
+        assert coordinator.beat("south", found["handovers"]) == []
         token = {"Authorization": f"Bearer {subscriber_token('s3')}"}
         assert coordinator.client.get("/broker", headers=token).json()["broker"]["name"] == "south"
         assert coordinator.register("north") == []

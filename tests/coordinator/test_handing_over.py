@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordinating import HELD_S, broker, coordinating, coordinator_over, live, report
+from coordinating import HELD_S, broker, coordinating, coordinator_over, live, read, report
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import SessionEnded, Subscribed
@@ -27,7 +27,7 @@ def both(tmp_path: Path) -> Iterator[Both]:
 
 
 def moved(coordinator: Coordinator, now: float = 1) -> list[str]:
-    return coordinator.heartbeat("a", report(), now).moved
+    return list(coordinator.heartbeat("a", report(), now).moved)
 
 
 def test_the_old_home_is_told_when_the_new_one_has_confirmed(both: Both) -> None:
@@ -36,11 +36,12 @@ def test_the_old_home_is_told_when_the_new_one_has_confirmed(both: Both) -> None
     assert moved(coordinator) == []
     assert coordinator.heartbeat("b", report(), 1).adopt == ["ana"]
     assert moved(coordinator) == []
-    coordinator.lookup("b", ["ana"], take=True)
+    adopted = read(coordinator, "b", "ana")
     assert moved(coordinator) == [], "it was read, but b does not follow the streams yet"
-    assert coordinator.heartbeat("b", report(adopted=["ana"]), 1).adopt == []
-    assert moved(coordinator) == ["ana"]
-    assert coordinator.heartbeat("a", report(forgot=["ana"]), 1).moved == []
+    assert coordinator.heartbeat("b", report(adopted=adopted), 1).adopt == []
+    told = coordinator.heartbeat("a", report(), 1).moved
+    assert list(told) == ["ana"]
+    assert coordinator.heartbeat("a", report(forgot=told), 1).moved == {}
 
 
 def test_the_answer_to_changes_does_not_tell_it_earlier_either(both: Both) -> None:
@@ -48,9 +49,9 @@ def test_the_answer_to_changes_does_not_tell_it_earlier_either(both: Both) -> No
     change = [SessionEnded("ana", "s")]
     coordinator.drain("a")
     assert coordinator.change("a", change).moved == []
-    coordinator.lookup("b", ["ana"], take=True)
+    adopted = read(coordinator, "b", "ana")
     assert coordinator.change("a", change).moved == []
-    coordinator.heartbeat("b", report(adopted=["ana"]), 1)
+    coordinator.heartbeat("b", report(adopted=adopted), 1)
     assert coordinator.change("a", change).moved == ["ana"]
 
 
@@ -81,15 +82,15 @@ def test_a_new_home_that_dies_before_it_confirms_is_followed_by_another_and_the_
     now = live(coordinator, 4, "a", "c", since=0.5)
     assert moved(coordinator, now) == []
     assert coordinator.heartbeat("c", report(), now).adopt == ["ana"]
-    coordinator.heartbeat("c", report(adopted=["ana"]), now)
+    coordinator.heartbeat("c", report(adopted=read(coordinator, "c", "ana")), now)
     assert moved(coordinator, now) == ["ana"]
 
 
 def test_whoever_takes_confirms_by_itself_and_is_told_only_if_it_does_not(both: Both) -> None:
     coordinator, _ = both
-    coordinator.lookup("b", ["ana"], take=True)
+    adopted = read(coordinator, "b", "ana")
     assert moved(coordinator) == []
-    assert coordinator.heartbeat("b", report(adopted=["ana", "nobody"]), 1).adopt == []
+    assert coordinator.heartbeat("b", report(adopted={**adopted, "nobody": 1}), 1).adopt == []
     assert moved(coordinator) == ["ana"]
     coordinator.lookup("a", ["ana"], take=True)
     assert coordinator.heartbeat("a", report(), 2).adopt == [], "that heartbeat may have been on its way"
@@ -100,12 +101,24 @@ def test_a_confirmation_counts_for_what_was_read_and_not_for_what_was_told_since
     coordinator, _ = both
     coordinator.drain("a")
     coordinator.heartbeat("b", report(), 1)
-    coordinator.lookup("b", ["ana"], take=True)
+    adopted = read(coordinator, "b", "ana")
     coordinator.change("a", [Subscribed("ana", "x", "near", [], 0)])
     assert coordinator.heartbeat("b", report(), 1).adopt == ["ana"]
-    assert coordinator.heartbeat("b", report(adopted=["ana"]), 2).adopt == ["ana"], "it has not read x"
-    assert "x" in coordinator.lookup("b", ["ana"], take=True).records["ana"]["subscriptions"]  # type: ignore[operator]
-    assert coordinator.heartbeat("b", report(adopted=["ana"]), 3).adopt == []
+    assert coordinator.heartbeat("b", report(adopted=adopted), 2).adopt == ["ana"], "it has not read x"
+    found = coordinator.lookup("b", ["ana"], take=True)
+    assert "x" in found.records["ana"]["subscriptions"]  # type: ignore[operator]
+    assert coordinator.heartbeat("b", report(adopted=adopted), 3).adopt == ["ana"], "a heartbeat may come late"
+    assert coordinator.heartbeat("b", report(adopted=found.handovers), 3).adopt == []
+
+
+def test_a_confirmation_of_an_earlier_move_does_not_hide_a_later_one(both: Both) -> None:
+    coordinator, _ = both
+    coordinator.heartbeat("b", report(adopted=read(coordinator, "b", "ana")), 1)
+    first = coordinator.heartbeat("a", report(), 1).moved
+    for name in ("a", "b"):
+        coordinator.heartbeat(name, report(adopted=read(coordinator, name, "ana")), 2)
+    late = coordinator.heartbeat("a", report(forgot=first), 3)
+    assert list(late.moved) == ["ana"], "that was before it came back"
 
 
 def test_reading_without_taking_changes_nothing_for_anybody(both: Both) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordinating import broker, coordinating, coordinator_over, report
+from coordinating import broker, coordinating, coordinator_over, read, report
 
 from newsstand.coordinator import changes_sql
 from newsstand.coordinator.coordinator import Coordinator
@@ -58,8 +58,7 @@ def behind(coordinator: Coordinator) -> bool:
 
 
 def caught_up(coordinator: Coordinator) -> None:
-    coordinator.lookup("b", ["ana"], take=True)
-    assert coordinator.heartbeat("b", report(adopted=["ana"]), 1).adopt == []
+    assert coordinator.heartbeat("b", report(adopted=read(coordinator, "b", "ana")), 1).adopt == []
 
 
 def test_a_late_logout_and_a_late_end_of_a_subscription_count(both: Both) -> None:

@@ -55,16 +55,17 @@ class Edge:
         self.keeps: dict[str, set[str]] = {}
         """Subscribers, with their sessions and subscriptions."""
         self.unsent: list[Change] = []
-        self.adopted: list[str] = []
-        self.forgot: list[str] = []
+        self.adopted: dict[str, int] = {}
+        self.forgot: dict[str, int] = {}
 
     def bring(self, coordinator: Coordinator, names: list[str]) -> list[str]:
-        found = coordinator.lookup(self.name, names, take=True).records
-        for name, record in found.items():
+        found = coordinator.lookup(self.name, names, take=True)
+        for name, record in found.records.items():
             self.keeps[name] = things(record)
             for change in self.unsent:
                 self.apply(change)
-        return sorted(found)
+        self.adopted |= found.handovers
+        return sorted(found.records)
 
     def apply(self, change: Change) -> None:
         if change.name in self.keeps and isinstance(change, SessionChanged | Subscribed):
@@ -75,7 +76,8 @@ class Edge:
     def do(self, coordinator: Coordinator, told: Told) -> None:
         for name in told.moved:
             self.keeps.pop(name, None)
-        self.adopted, self.forgot = self.bring(coordinator, told.adopt), told.moved
+        self.adopted, self.forgot = {}, told.moved
+        self.bring(coordinator, told.adopt)
 
 
 class CountingStore(SqliteStore):
@@ -132,7 +134,8 @@ class Moves(RuleBasedStateMachine):
         registered = self.coordinator.register(broker(name), self.now)
         homes = registered.homes
         edge.keeps.clear()
-        edge.adopted, edge.forgot = edge.bring(self.coordinator, homes), []
+        edge.adopted, edge.forgot = {}, {}
+        edge.bring(self.coordinator, homes)
 
     @rule(name=brokers)
     def fall_silent(self, name: str) -> None:
@@ -169,7 +172,6 @@ class Moves(RuleBasedStateMachine):
         if state != "dead":
             subscriber = data.draw(st.sampled_from(sorted(self.subscribers)))
             came = self.edges[name].bring(self.coordinator, [subscriber])
-            self.edges[name].adopted += came
             assert (came == [subscriber]) == (self.store.homes_of([subscriber])[subscriber] == name)
             assert came or state == "draining"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, report
+from coordinating import LEASE_S, broker, coordinating, coordinator_over, live, read, report
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.store_sqlite import SqliteStore
@@ -59,8 +59,7 @@ def test_those_that_the_other_one_read_are_its_own(both: Both) -> None:
     coordinator, store = both
     coordinator.leave("a")
     names = coordinator.heartbeat("b", report(), 10).adopt
-    coordinator.lookup("b", names[:5], take=True)
-    coordinator.heartbeat("b", report(adopted=names[:5]), 10)
+    coordinator.heartbeat("b", report(adopted=read(coordinator, "b", *names[:5])), 10)
     coordinator.leave("b")
     assert store.count_homes() == {"a": 5, "b": 15}
 

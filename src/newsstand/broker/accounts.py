@@ -204,5 +204,5 @@ class Tokens:
                 token, self._signing, ["HS256"], issuer=_ISSUER, options={"verify_exp": False, "verify_iat": False}
             )
             return msgspec.convert(claims, _Said)
-        except (jwt.PyJWTError, msgspec.ValidationError, ValueError):
+        except (jwt.PyJWTError, msgspec.ValidationError, ValueError, RecursionError):  # older PyJWT lets it pass
             raise BadToken("the token is not one of this platform's") from None

@@ -84,7 +84,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     @routes.get("/subscriptions/{subscription}", response_model=FrontendShape, responses=problems(401, 404, 503))
     async def subscription(request: Request, subscription: str) -> Response:
         """One subscription."""
-        member = await desk.member(request)
+        member = await desk.member(request, subscription=subscription)
         await edge.channels.get(math.inf)  # values have names once channels are known
         return answer(edge.subscription(member, subscription))
 
@@ -96,7 +96,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     )
     async def unsubscribe(request: Request, subscription: str) -> Response:
         """Drop a subscription, with what is pending."""
-        await edge.unsubscribe(await desk.member(request), subscription)
+        await edge.unsubscribe(await desk.member(request, subscription=subscription), subscription)
         return Response(status_code=204, headers=durability_header())
 
     @routes.get(
@@ -123,19 +123,20 @@ def subscription_routes(desk: Desk) -> APIRouter:
 
 async def read_results(desk: Desk, request: Request) -> Response:
     """Answer a read."""
-    member = await desk.member(request)
+    subscription = request.path_params["subscription"]
+    member = await desk.member(request, subscription=subscription)
     after = whole_number(request, "after", None, 0, 2**63 - 1)
     limit = whole_number(request, "limit", 100, 1, 1000)
     assert limit is not None
-    delivery = await desk.edge.read(member, request.path_params["subscription"], after, limit)
+    delivery = await desk.edge.read(member, subscription, after, limit)
     return Response(_written(delivery), 200, None, "application/json")
 
 
 async def acknowledge_results(desk: Desk, request: Request) -> Response:
     """Answer an acknowledgement."""
-    member = await desk.member(request)
-    given = await desk.body(request, Acknowledgement)
     subscription = request.path_params["subscription"]
+    member = await desk.member(request, subscription=subscription)
+    given = await desk.body(request, Acknowledgement)
     acked = await desk.edge.acknowledge(member, {subscription: given.position})
     return answer({"position": acked[subscription]}, headers=durability_header())
 

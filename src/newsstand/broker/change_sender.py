@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -36,6 +36,7 @@ class Applied(msgspec.Struct):
 
     moved: list[str] = []
     late: list[str] = []
+    serial: int = 0
 
 
 class ChangeSender:
@@ -46,15 +47,15 @@ class ChangeSender:
         store: Store,
         send: Callable[[Sequence[Change]], Awaitable[Applied]],
         *,
-        fence: Callable[[Sequence[str]], None],
-        forget: Callable[[Sequence[str]], Awaitable[None]],
+        fence: Callable[[Mapping[str, int]], None],
+        left: Callable[[Mapping[str, int]], Awaitable[None]],
         wait_s: float = REPLICATION_S,
     ) -> None:
-        """`fence`: these subscribers have another home; `forget`: and it follows their streams by now."""
+        """`fence`: these subscribers have another home; `left`: and it follows their streams by now."""
         self._store = store
         self._send = send
         self._fence = fence
-        self._forget = forget
+        self._left = left
         self._wait_s = wait_s
         self.exchange = asyncio.Lock()
         """What is unsent does not change while a record is compared with the coordinator's."""
@@ -149,7 +150,7 @@ class ChangeSender:
                 self._is_behind = False
                 return
             applied = await self._send(changes)
-            self._fence(applied.late)
+            self._fence(dict.fromkeys(applied.late, applied.serial))
             await asyncio.to_thread(self._store.sent, upto)
             if applied.moved:
-                await self._forget(applied.moved)
+                await self._left(dict.fromkeys(applied.moved, applied.serial))

@@ -44,13 +44,13 @@ class Desk:
     pages: Pages
     bodies: Bodies = field(default_factory=Bodies)
 
-    async def member(self, request: Request, *, fresh: bool = False) -> Member:
-        """The subscriber who asks; `fresh` as in `Members.admit`."""
+    async def member(self, request: Request, *, fresh: bool = False, subscription: str | None = None) -> Member:
+        """The subscriber who asks; `fresh` and `subscription` as in `Members.admit`."""
         presented = bearer(request)
         if not presented:
             raise unauthorized("the token is missing: send the header 'Authorization: Bearer TOKEN'")
         try:
-            member = await self.members.admit(presented, fresh=fresh)
+            member = await self.members.admit(presented, fresh=fresh, subscription=subscription)
         except BadToken as error:
             raise unauthorized(str(error)) from None
         request.scope.setdefault("state", {})["token"] = member.name

@@ -67,6 +67,7 @@ class _Registered(msgspec.Struct):
     heartbeat_s: float
     homes: list[str]
     held: list[str] = []
+    serial: int = 0
     lease_s: float = 0.0
     state: str = "up"
     store: str = ""
@@ -77,13 +78,14 @@ class _Registered(msgspec.Struct):
 class _Beat(msgspec.Struct):
     state: str = "up"
     adopt: list[str] = []
-    moved: list[str] = []
+    moved: dict[str, int] = {}
     overlay: OverlayTold | None = None
 
 
 class _Found(msgspec.Struct):
     subscribers: dict[str, Record]
     elsewhere: list[str] = []
+    handovers: dict[str, int] = {}
 
 
 class _Left(msgspec.Struct):
@@ -116,18 +118,20 @@ class Home:
         load: Callable[[], Load],
         *,
         adopt: Callable[[Sequence[Record]], Awaitable[None]],
-        forget: Callable[[Sequence[str]], Awaitable[None]],
-        only: Callable[[Sequence[str], Sequence[str]], Awaitable[list[str]]],
-        fence: Callable[[Sequence[str]], None],
+        left: Callable[[Mapping[str, int]], Awaitable[None]],
+        only: Callable[[Sequence[str], Sequence[str], int], Awaitable[list[str]]],
+        fence: Callable[[Mapping[str, int]], None],
         use: Callable[[SharedKeys], None] = lambda keys: None,
         instance: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Tell the broker what the coordinator says.
 
-        `adopt`: these records are the coordinator's; `forget`: these subscribers are followed by other brokers;
+        `adopt`: these records are the coordinator's; `left`: these subscribers are followed by other brokers;
         `fence`: these have another home; `only`: nobody but those at home here, and those held for others, has
-        a record here, and it returns whose records have to be brought; `use`: these are the keys of all brokers.
+        a record here, and it returns whose records have to be brought. All go with the serial number of the
+        move: a record of a later epoch is of a subscriber that has come back. `use`: these are the keys of all
+        brokers.
         """
         self._http = http
         self._broker = broker
@@ -136,10 +140,10 @@ class Home:
         self._load = load
         self._adopt = adopt
         self._only = only
-        self._forget = forget
+        self._left = left
         self._use = use
         self._clock = clock
-        self.changes = ChangeSender(store, self._send, fence=fence, forget=forget)
+        self.changes = ChangeSender(store, self._send, fence=fence, left=left)
         self._instance = instance
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self._proofs: dict[str, set[str | None]] = {}
@@ -147,13 +151,10 @@ class Home:
         self._checked: dict[str, tuple[int, asyncio.Future[bool | None]]] = {}
         self._checking: asyncio.Task[None] | None = None
         self._bringing: asyncio.Task[None] | None = None
-        self._brought: list[str] = []
         self._taking: set[asyncio.Task[None]] = set()
-        self._taken: list[str] = []
-        """Who came here without being sent, since the last heartbeat."""
-        self._adopted: list[str] = []
-        self._forgot: list[str] = []
-        """What the next heartbeat confirms."""
+        self._adopted: dict[str, int] = {}
+        self._forgot: dict[str, int] = {}
+        """What the next heartbeat confirms: subscribers, and the numbers of their handovers."""
         self._leaving = False
         self._registered = False
         """By the coordinator that this broker belongs to, since it started."""
@@ -290,7 +291,7 @@ class Home:
                 await self.changes.flush_locked()
                 found = await self._lookup(list(asked), take=True, sessions=sessions)
                 await self._adopt(list(found.subscribers.values()))
-            self._taken += found.subscribers
+                self._adopted |= found.handovers
         except Exception as error:  # whoever waits has to be told
             fault = error if isinstance(error, NewsstandError) else NoCoordinator("it was not understood")
             for waiting in asked.values():
@@ -322,6 +323,7 @@ class Home:
             some = _decoded(await self._ask("POST", "/subscribers/lookup", body, timeout=30), _Found)
             found.subscribers |= some.subscribers
             found.elsewhere += some.elsewhere
+            found.handovers |= some.handovers
         return found
 
     # Heartbeats.
@@ -364,20 +366,23 @@ class Home:
         self._renew(sent)
         self.is_up = True
         if beat.moved:
-            await self._forget(beat.moved)
-        self._adopted, self._forgot = self._bring_in(beat.adopt), beat.moved
+            await self._left(beat.moved)
+        self._forgot = beat.moved
+        self._bring_in(beat.adopt)
         self._tell(beat.overlay)
 
     async def _beat(self) -> tuple[float, _Beat]:
         if self._registration is None:
             self._registration = await self._register()
-        self._adopted, self._taken = [*self._adopted, *self._taken], []
+        adopted = dict(self._adopted)
         stored = [] if self.overlay is None else self.overlay.whole
-        report = {"adopted": self._adopted, "forgot": self._forgot, "stored": stored}
+        report = {"adopted": adopted, "forgot": self._forgot, "stored": stored}
         body = {**msgspec.to_builtins(self._load()), **report}
         sent = self._clock()
         response = await self._ask("POST", f"/brokers/{self._broker}/heartbeat", body, timeout=3)
-        return sent, _decoded(response, _Beat)
+        beat = _decoded(response, _Beat)
+        self._adopted = dict(self._adopted.items() - adopted.items())
+        return sent, beat
 
     async def _register(self) -> _Registered:
         self._registered = False
@@ -407,7 +412,7 @@ class Home:
         # The coordinator learns what was answered here before it says what it knows: otherwise a change that it
         # has not heard of looks like one that another broker has undone.
         await self.changes.flush()
-        self._bring_in(await self._only(registered.homes, registered.held))
+        self._bring_in(await self._only(registered.homes, registered.held, registered.serial))
         self._tell(registered.overlay)
         logger.info("registered at the coordinator")
         return registered
@@ -434,25 +439,19 @@ class Home:
         if overlay is not None and self.overlay is not None:
             self.overlay.told(overlay)
 
-    def _bring_in(self, names: list[str]) -> list[str]:
-        """Have subscribers brought here, beside the heartbeats; return who has come since they were asked for."""
-        done = self._bringing is not None and self._bringing.done()
-        come = self._brought if done else []
-        if done:
-            self._bringing = None
-        known = set(come)
-        waiting = [name for name in names if name not in known]
-        if waiting and self._bringing is None:
+    def _bring_in(self, names: list[str]) -> None:
+        """Have subscribers brought here, beside the heartbeats, but for those who have come since."""
+        waiting = [name for name in names if name not in self._adopted]
+        if waiting and (self._bringing is None or self._bringing.done()):
             self._bringing = asyncio.create_task(self._bring(waiting))
-        return come
 
     async def _bring(self, names: list[str]) -> None:
-        self._brought = []
         try:
             async with self.changes.exchange:
                 await self.changes.flush_locked()
-                await self._adopt(list((await self._lookup(names, take=True)).subscribers.values()))
-            self._brought = names
+                found = await self._lookup(names, take=True)
+                await self._adopt(list(found.subscribers.values()))
+                self._adopted |= found.handovers
         except NewsstandError as error:
             logger.warning("subscribers could not be brought here: %s", error)
         except Exception:

@@ -187,7 +187,7 @@ class Members:
     async def refresh(self, token: str) -> Pair:
         """New tokens for a session. A refresh token is good once: a second use ends the session."""
         name, sid, generation = self._tokens.read_refresh(token, self._now_ms() / 1000)
-        record = await self.at_home(name, sid)
+        record = await self.at_home(name, sid, fresh=True)  # another broker may have renewed or ended it
         session = None if record is None else record.sessions.get(sid)
         if session is None or sid in self._ending:
             raise BadToken("the session has ended: log in")
@@ -204,13 +204,18 @@ class Members:
             self._refreshing.remove(sid)
         return self._pair(name, sid)
 
-    async def admit(self, token: str, *, fresh: bool = False) -> Member:
+    async def admit(self, token: str, *, fresh: bool = False, subscription: str | None = None) -> Member:
         """Whose access token this is; BadToken if it is nobody's, has expired or its session has ended.
 
-        `fresh`: ask the coordinator whether the subscriber was elsewhere in between, if it answers.
+        `fresh`: ask the coordinator whether the subscriber was elsewhere in between, if it answers. It is asked,
+        too, where the record lacks the session, or the subscription that this is about.
         """
         claims = self._tokens.read(token, self._now_ms() / 1000)
         record = await self.at_home(claims.subscriber, claims.session, fresh=fresh)
+        if record is not None and not fresh:
+            lacks_subscription = subscription is not None and subscription not in record.subscriptions
+            if lacks_subscription or claims.session not in record.sessions:
+                record = await self.at_home(claims.subscriber, claims.session, fresh=True)
         if record is None or claims.session not in record.sessions:
             raise BadToken("the session has ended: log in")
         return Member(record, claims)
@@ -290,9 +295,10 @@ class Members:
             return True
         lease = self.home.lease
         if name not in self._fenced and (fresh or self._verified.get(name) != lease):
-            is_stale = await self.home.is_stale(name, record.epoch)
+            epoch = record.epoch
+            is_stale = await self.home.is_stale(name, epoch)
             if is_stale:
-                self.fence([name])
+                self.fence({name: epoch})
             elif is_stale is False:
                 self._verified[name] = lease
         return name not in self._fenced and self.records.get(name) is record
@@ -358,11 +364,14 @@ class Members:
             raise Elsewhere(name)
         return record
 
-    def fence(self, names: Sequence[str]) -> None:
-        """Answer nothing for subscribers that have another home; their streams are followed until `forget`."""
-        for name in names:
+    def fence(self, moved: Mapping[str, int]) -> None:
+        """Answer nothing for subscribers that have another home; their streams are followed until `left`.
+
+        Those with a record of a later epoch have come back.
+        """
+        for name, serial in moved.items():
             record = self.records.get(name)
-            if record is not None and name not in self._fenced:
+            if record is not None and record.epoch <= serial and name not in self._fenced:
                 self._fenced.add(name)
                 self._verified.pop(name, None)
                 if self.comings is not None:
@@ -403,6 +412,11 @@ class Members:
             if missed and self.comings is not None:
                 self.comings.caught_up(known, missed)
 
+    async def left(self, moved: Mapping[str, int]) -> None:
+        """Subscribers are followed by other brokers; those with a record of a later epoch have come back."""
+        gone = [name for name in moved if name in self.records and self.records[name].epoch <= moved[name]]
+        await self.forget(gone)
+
     async def forget(self, names: Sequence[str]) -> None:
         """Subscribers are at home elsewhere."""
         here = [name for name in names if name in self.records]
@@ -415,14 +429,14 @@ class Members:
             if record is not None and self.comings is not None:
                 self.comings.went(record)
 
-    async def only(self, names: Sequence[str], held: Sequence[str] = ()) -> list[str]:
-        """Nobody but these is at home here; return who has to be brought, or to catch up.
+    async def only(self, names: Sequence[str], held: Sequence[str] = (), serial: int = 2**63) -> list[str]:
+        """Nobody but these was at home here at the last move; return who has to be brought, or to catch up.
 
         Those in `held` have another home, and no other broker follows their streams yet.
         """
-        self.fence(held)
+        self.fence(dict.fromkeys(held, serial))
         here = {*names, *held}
-        await self.forget([name for name in self.records if name not in here])
+        await self.left({name: serial for name in self.records if name not in here})
         return list(names)
 
     def _making_room(self, record: Record, now: int) -> list[EndSession]:

@@ -194,7 +194,7 @@ class Parts:
                 store,
                 lambda: Load(self.edge.connections, len(self.members.records)),
                 adopt=self.members.adopt,
-                forget=self.members.forget,
+                left=self.members.left,
                 only=self.members.only,
                 fence=self.members.fence,
                 use=self._use,

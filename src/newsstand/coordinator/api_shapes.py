@@ -44,8 +44,10 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     connections: Count
     subscribers: Count
-    adopted: list[Name] = []
-    forgot: list[Name] = []
+    adopted: dict[Name, Count] = {}
+    """The subscribers that it has looked up and follows, each with the number of the handover in that answer."""
+    forgot: dict[Name, Count] = {}
+    """Those in `moved` that it has forgotten, each with its number."""
     stored: list[str] = []
     """The topics that it keeps whole; a broker that knows nothing of the overlay does not say."""
 
@@ -143,6 +145,7 @@ class RegisteredShape(BaseModel):
         description="subscribers that have left it, and whose streams it follows until they are in `moved`; "
         "all others it must forget"
     )
+    serial: int = Field(description="of the last move: who has a record of a later epoch has come since")
     state: Literal["up", "draining"]
     store: str = Field(description="the identity of the coordinator's store; another one does not know the homes")
     keys: SharedKeysShape
@@ -155,7 +158,10 @@ class ToldShape(BaseModel):
     lease_s: float
     state: Literal["up", "draining"]
     adopt: list[str] = Field(description="subscribers whose home it has become")
-    moved: list[str] = Field(description="subscribers whose home it is no longer")
+    moved: dict[str, int] = Field(
+        description="subscribers whose home it is no longer, and the numbers of their moves: a record of a later "
+        "epoch is of one that has come back"
+    )
     overlay: OverlayToldShape
 
 
@@ -238,6 +244,7 @@ class RecordsShape(BaseModel):
 
     subscribers: dict[str, dict[str, Any]]
     elsewhere: list[str] = Field(description="subscribers that the broker asked to take, and must not keep")
+    handovers: dict[str, int] = Field(description="what the broker confirms in `adopted` when it follows them")
 
 
 class AppliedShape(BaseModel):
@@ -246,6 +253,7 @@ class AppliedShape(BaseModel):
     applied: int
     moved: list[str] = Field(description="subscribers whose home is another broker by now: forget them")
     late: list[str] = Field(description="subscribers whose changes came from a broker that is not their home")
+    serial: int = Field(description="of this call: who has a record of a later epoch has come back since")
 
 
 def body_of(*shapes: type[msgspec.Struct], array: bool = False) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         desk.require_own(caller, told.broker)
         asked = (told.broker, told.names, told.take, told.sessions)
         found = await desk.ask_as(request, told.broker, coordinator.lookup, *asked)
-        return answer({"subscribers": found.records, "elsewhere": found.elsewhere})
+        return answer({"subscribers": found.records, "elsewhere": found.elsewhere, "handovers": found.handovers})
 
     path = "/subscribers/{name}"
 

@@ -105,7 +105,8 @@ def apply_changes(
     connection.executemany(_ADOPT_AGAIN, ({"name": name, "serial": serial} for name in behind))
     nobodys = (_Whose.LEFT, 0)
     left = [name for name in names if whose.get(name, nobodys)[0] is _Whose.LEFT]
-    return Applied(applied, left, [name for name in names if whose.get(name, nobodys)[0] is not _Whose.OWN])
+    late = [name for name in names if whose.get(name, nobodys)[0] is not _Whose.OWN]
+    return Applied(applied, left, late, serial)
 
 
 def _epoch(change: Change) -> int:

@@ -106,7 +106,8 @@ class Coordinator:
         self.overlay.mend()
         self._settle()
         homes = self._store.homes(broker.name)
-        return Registered(known.state, homes, self._store.held(broker.name, self._handing.released))
+        held = self._store.held(broker.name, self._handing.released)
+        return Registered(known.state, homes, held, self._store.newest())
 
     def require_instance(self, name: str, instance: str) -> None:
         """Raise Duplicate if a broker's name belongs to another process by now."""
@@ -273,8 +274,8 @@ class Coordinator:
             asking.took.update(elsewhere)
             elsewhere = []
         own = homes.keys() - set(elsewhere)
-        self._handing.read(asking, own)
-        return Found(self._store.records(own), elsewhere)
+        handovers = self._handing.read(asking, own)
+        return Found(self._store.records(own), elsewhere, handovers)
 
     def stale(self, broker: str, epochs: Mapping[str, int]) -> list[str]:
         """Return those of some subscribers whose home is another broker, or was in between."""

@@ -82,7 +82,7 @@ class Keys:
                     "verify_aud": False,
                 },
             )
-        except jwt.InvalidTokenError:
+        except (jwt.InvalidTokenError, RecursionError):  # older PyJWT lets the latter pass
             return None
         name = claims["sub"]
         return (name, str(claims.get("sid", ""))) if SUBSCRIBER.fullmatch(name) else None

@@ -7,7 +7,7 @@ must not drop the streams before another broker follows them. Without a confirma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 
 from newsstand.coordinator.standing import Standing
 from newsstand.coordinator.store import Kind, Store
@@ -20,7 +20,10 @@ HELD_S = 30.0
 
 
 class HandingOver:
-    """The handovers of a store, and what brokers have been told of them since the coordinator began.
+    """The handovers of a store.
+
+    Each has a serial number, and so has what a broker confirms: a confirmation that was delayed, or of a record
+    that has changed since, confirms nothing else.
 
     Handovers are durable; how long they have waited is not, so that after a restart the time begins anew.
     """
@@ -43,24 +46,19 @@ class HandingOver:
 
     def tell_adopt(self, broker: Standing) -> list[str]:
         """Who has come to a broker; those it took a moment ago it knows of."""
-        before = broker.told["adopt"]
-        found = self._store.handovers(broker.name, "adopt", MOST_TOLD)
-        broker.told["adopt"] = {name: before.get(name, serial) for name, serial in found.items()}
         took, broker.took = broker.took, set()
+        found = self._store.handovers(broker.name, "adopt", MOST_TOLD)
         return [name for name in found if name not in took]
 
-    def tell_moved(self, broker: Standing) -> list[str]:
+    def tell_moved(self, broker: Standing) -> dict[str, int]:
         """Who has left a broker and has arrived."""
-        found = self._store.handovers(broker.name, "moved", MOST_TOLD, self.released)
-        broker.told["moved"] = found
-        return list(found)
+        return self._store.handovers(broker.name, "moved", MOST_TOLD, self.released)
 
-    def read(self, broker: Standing, names: Collection[str]) -> None:
-        """A broker reads records of its own: what it confirms from now on is what it reads now."""
-        broker.told["adopt"].update(self._store.reads(broker.name, names))
+    def read(self, broker: Standing, names: Collection[str]) -> dict[str, int]:
+        """A broker reads records of its own: the numbers of the handovers that it has to confirm."""
+        return self._store.reads(broker.name, names)
 
-    def confirm(self, broker: Standing, kind: Kind, names: Sequence[str]) -> None:
-        """A broker has done what it was told. Names that it was not told are passed over."""
-        told = broker.told[kind]
-        if confirmed := {name: told.pop(name) for name in names if name in told}:
-            self._store.confirm(broker.name, kind, confirmed)
+    def confirm(self, broker: Standing, kind: Kind, serials: Mapping[str, int]) -> None:
+        """A broker has done what it was told. One that was told or has read something older has to do more."""
+        if serials:
+            self._store.confirm(broker.name, kind, serials)

@@ -82,6 +82,8 @@ class Applied:
     applied: int
     moved: list[str] = field(default_factory=list)
     late: list[str] = field(default_factory=list)
+    serial: int = 0
+    """Of this call: who is in a list and has a record of a later epoch has come back since."""
 
 
 Record = Mapping[str, object]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from newsstand.coordinator.records import BrokerRecord, Record
-from newsstand.coordinator.store import Kind
 from newsstand.errors import NotFound
 from newsstand.model import OPPORTUNISTIC_SLOTS, OpportunisticPolicy
 from newsstand.planning.places import Place
@@ -28,11 +27,6 @@ class Standing:
     subscribers: int = 0
     coming: int = 0
     """Those sent to it of late, who may not be among its connections yet: half of them fewer at each heartbeat."""
-    told: dict[Kind, dict[str, int]] = field(default_factory=lambda: {"adopt": {}, "moved": {}})
-    """What it has been told since the coordinator began: names with the serial numbers of their handovers.
-
-    For an adoption it is the number at the time when it read the record, or else when it was told first.
-    """
     took: set[str] = field(default_factory=set)
     """Those whom it took since its last heartbeat: it knows, and gets the time to confirm."""
 
@@ -89,16 +83,18 @@ class Registered:
     state: State
     homes: list[str]
     held: list[str]
+    serial: int
+    """Of the last move: a record of a later epoch is of a subscriber that came after this was answered."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a broker tells with a heartbeat."""
+    """What a broker tells with a heartbeat: whom it has adopted and forgotten, by the numbers of the handovers."""
 
     connections: int
     subscribers: int
-    adopted: Sequence[str] = ()
-    forgot: Sequence[str] = ()
+    adopted: Mapping[str, int] = field(default_factory=dict)
+    forgot: Mapping[str, int] = field(default_factory=dict)
     stored: Sequence[str] = ()
     """The topics that it keeps whole."""
 
@@ -143,16 +139,20 @@ class Told:
 
     state: State
     adopt: list[str]
-    moved: list[str]
+    moved: dict[str, int]
     overlay: OverlayTold
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a broker that looked subscribers up is told; `elsewhere` are those it wanted to have and cannot."""
+    """What a broker that looked subscribers up is told; `elsewhere` are those it wanted to have and cannot.
+
+    `handovers` are the numbers by which the broker confirms what it has read here, and nothing newer.
+    """
 
     records: Mapping[str, Record]
     elsewhere: list[str] = field(default_factory=list)
+    handovers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
