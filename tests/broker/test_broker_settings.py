@@ -21,7 +21,10 @@ NEEDED = 'name = "edge"\ncluster = "http://127.0.0.1:9"\ndata = "data"\n'
         ('results_policy = "best"', "results_policy: unknown policy 'best' of result caches"),
         ('storages = [""]', "storages: '' cannot be a topic"),
         ("opportunistic_bytes = 99999999999999999999", "opportunistic_bytes: "),
-        ("results_budget = 1125899906842625", "results_budget: Expected `int` <= 1125899906842624"),
+        (
+            "results_budget = 1125899906842625",
+            "results_budget: must be a whole number of at most 112589990",
+        ),
     ],
 )
 def test_a_mistake_names_the_file_and_the_key(line: str, told: str, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_cluster_that_is_not_there_is_told(press: Press, capsys: pytest.Captur
         assert page("list", "--url", url) == 1
     assert complaint(capsys).startswith(f"the cluster at {url} does not answer (")
     assert page("list", "--url", "ftp://127.0.0.1") == 2
-    assert complaint(capsys) == "--url ftp://127.0.0.1: must begin with http:// or https://"
+    assert complaint(capsys) == "--url ftp://127.0.0.1: must be a URL such as http://127.0.0.1:8780"
 
 
 def test_without_an_app_the_address_is_needed(press: Press, capsys: pytest.CaptureFixture[str]) -> None:

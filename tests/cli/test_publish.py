@@ -97,7 +97,11 @@ def test_refused_records_are_told_by_their_lines_and_the_others_go_in(
         (["-", "--follow"], "--follow: standard input cannot be followed"),
         (["bad.json"], "bad.json: "),
         (["good.ndjson", "--token-file", "absent"], "--token-file absent: cannot be read"),
-        (["good.ndjson", "--token-file", "wrong.token"], "records 1 to 1: the token is not known"),
+        (["good.ndjson", "--token-file", "wrong.token"], "records 1 to 1: http://127.0.0.1:"),
+        (
+            ["good.ndjson", "--url", "127.0.0.1:1"],
+            "--url 127.0.0.1:1: must be a URL such as http://127.0.0.1:8780",
+        ),
         (["good.ndjson", "--url", "http://127.0.0.1:1", "--patience", "0"], "records 1 to 1: http://127.0.0.1:1"),
     ],
 )

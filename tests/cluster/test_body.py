@@ -357,3 +357,11 @@ def test_a_join_hides_no_table(query: str) -> None:
 @pytest.mark.parametrize("call", ["from_xml(e.id, 'a string')", "schema_of_xml('<a/>')"])
 def test_xml_is_refused_because_its_options_name_files(call: str) -> None:
     assert "is refused" in refused(f"SELECT {call} AS x FROM emergencies e")
+
+
+def test_a_query_over_a_dataset_that_is_not_there_is_told_so() -> None:
+    datasets = {"reports": Dataset("reports", (Field("id", "string"),))}
+    with pytest.raises(BadApp, match=r"channels\.near\.query: no dataset 'report'; did you mean 'reports'\?"):
+        parse_channel("near", {"query": "SELECT r.id FROM report r"}, datasets, {})
+    with pytest.raises(BadApp, match=r"channels\.near\.new: say which"):
+        parse_channel("near", {"query": "WITH q AS (SELECT 1 AS a) SELECT q.a FROM q"}, datasets, {})

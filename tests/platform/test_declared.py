@@ -172,8 +172,11 @@ def test_two_parts_cannot_have_one_port(tmp_path: Path) -> None:
         ("[coordinator]\nport = 'x'", "coordinator.port: must be a whole number from 0 to 65535"),
         ("[coordinator]\nsecret = 'x'", "coordinator.secret: is decided by `newsstand up`; leave it out"),
         ("[coordinator]\nkey = 'x'", "coordinator: certificate and key: give both or neither"),
-        ("[[brokers]]\nname = 'Edge'", "brokers, number 1: name: Expected `str` matching regex"),
-        ("[[brokers]]\nport = -1", "brokers, number 1: port: Expected `int` >= 0"),
+        (
+            "[[brokers]]\nname = 'Edge'",
+            "brokers, number 1: name: 'Edge' must be a lower-case letter, then ",
+        ),
+        ("[[brokers]]\nport = -1", "brokers, number 1: port: must be a whole number of at least 0"),
         ("[[brokers]]\nprot = 1", "brokers, number 1: prot: is not known; did you mean 'port'?"),
         ("[[brokers]]\ntoken = 'x'", "brokers, number 1: token: is decided by `newsstand up`; leave it out"),
         ("pages = 1", "pages: must be a table, written as [pages]"),
@@ -283,11 +286,11 @@ def test_limits_are_told_to_coordinator_and_brokers(tmp_path: Path) -> None:
     ("table", "told"),
     [
         ("[limits]\naccount = 5", "limits.account: is not known; known: accounts, registrations_per_hour"),
-        ('[limits]\naccounts = "many"', "limits.accounts: Expected `int`, got `str`"),
-        ("[limits]\nsessions = 101", "limits.sessions: Expected `int` <= 100"),
+        ('[limits]\naccounts = "many"', "limits.accounts: must be a whole number, not a text"),
+        ("[limits]\nsessions = 101", "limits.sessions: must be a whole number of at most 100"),
         ("[coordinator]\ntrusted_proxies = ['*']", "coordinator.trusted_proxies: '*' is neither an address"),
         ("[[brokers]]\ntrusted_proxies = ['*']", "brokers, number 1: trusted_proxies: '*' is neither an address"),
-        ("[[brokers]]\nlimits = {sockets = 0}", "brokers, number 1: limits: Expected `int` >= 1"),
+        ("[[brokers]]\nlimits = {sockets = 0}", "brokers, number 1: limits: must be a whole number of at least 1"),
     ],
 )
 def test_a_mistake_in_limits_names_its_place(table: str, told: str, tmp_path: Path) -> None:

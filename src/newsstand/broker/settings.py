@@ -13,7 +13,7 @@ from newsstand.broker.page_hosts import AllowedHost
 from newsstand.broker.topic_rules import TopicRule
 from newsstand.caching import RESULT_POLICIES, live_page_policies
 from newsstand.errors import BadOption
-from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, OpportunisticPolicy, is_topic
+from newsstand.model import OPPORTUNISTIC_BYTES, OPPORTUNISTIC_SLOTS, OpportunisticPolicy, is_broker_name, is_topic
 from newsstand.serving.client_address import require_proxies
 from newsstand.serving.http_protocol import HttpLimits
 from newsstand.serving.limits import Limits
@@ -33,7 +33,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a broker is told before it begins."""
 
-    name: Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9_-]{0,62}$")]
+    name: str
     cluster: str
     """The address of the data cluster."""
     token: str | None = None
@@ -105,6 +105,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Certificates to trust in cluster and coordinator, if not the system's."""
 
     def __post_init__(self) -> None:
+        if not is_broker_name(self.name):
+            raise BadOption(f"name: {self.name!r} must be a lower-case letter, then at most 62 of a-z, 0-9, _ -")
         for kind, name, known in (
             ("result", self.results_policy, list(RESULT_POLICIES)),
             ("page", self.pages_policy, live_page_policies()),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from newsstand.cli.options import Json
+from newsstand.cli.progress import say
 from newsstand.cli.publish import TokenFile, Url, client_of, error_of, located_app, open_client
 from newsstand.errors import BadInput, BadOption, NewsstandError
 
@@ -93,6 +94,8 @@ def list_(folder: App = None, url: Url = None, token_file: TokenFile = None, as_
     if as_json:
         print(json.dumps(pages))
         return
+    if not pages:
+        say("no page has a name yet; `newsstand page put NAME FILE` gives one")
     rows = [(one["name"], f"{one['size']:,}", one["type"], _time(one["modified_ms"])) for one in pages]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     for title, size, kind, changed in rows:
@@ -152,8 +155,6 @@ def _asked(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.R
 
     try:
         return client.request(method, path, **more)
-    except httpx.UnsupportedProtocol as error:
-        raise BadOption(f"--url {client.base_url}: must begin with http:// or https://") from error
     except httpx.TransportError as error:
         reason = error or type(error).__name__
         raise NewsstandError(

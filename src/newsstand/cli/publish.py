@@ -133,6 +133,13 @@ class Sender:
             told = None
         if isinstance(told, dict) and response.status_code in (200, 422) and "refused" in told:
             return told
+        if response.status_code == 401:
+            raise BadInput(
+                f"records {_span(batch)}: {self.client.base_url} (from {self.origin}): {error_of(response)}; "
+                "give another with --token-file or NEWSSTAND_TOKEN"
+            )
+        if response.status_code == 404 and "no dataset" not in error_of(response):
+            raise BadInput(f"{self.client.base_url} (from {self.origin}) is not a data cluster")
         if response.status_code == 507:
             raise NewsstandError(f"records {_span(batch)}: {error_of(response)}")
         raise BadInput(f"records {_span(batch)}: {error_of(response)}")
@@ -228,7 +235,10 @@ def client_of(address: str, data: Path | None, token_file: Path | None) -> httpx
     import httpx
 
     from newsstand.cluster.tokens import find_token
+    from newsstand.serving.settings import is_http_url
 
+    if not is_http_url(address):
+        raise BadOption(f"--url {address}: must be a URL such as http://127.0.0.1:8780")
     token = find_token(data, token_file, os.environ.get("NEWSSTAND_TOKEN"))
     if not token.isascii() or not token.isprintable():
         raise BadOption("the token has characters that no token has")

@@ -7,6 +7,7 @@ a marker in the tree until `evaluation` makes it a column.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -119,10 +120,20 @@ def datasets_read(query: str, place: str) -> frozenset[str]:
     return frozenset(table.name.lower() for table in tree.find_all(exp.Table) if not table.db)
 
 
+def _named_inside(name: str, query: str) -> frozenset[str]:
+    """The names that a query gives to queries of its own, with WITH."""
+    return frozenset(one.alias.lower() for one in read_query(query, f"channels.{name}.query").find_all(exp.CTE))
+
+
 def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
     """The one append dataset that a query reads, where it is clear."""
     read = datasets_read(query, f"channels.{name}.query")
     known = sorted(one for one in read if one in datasets and not datasets[one].keyed)
+    if not known and (absent := sorted(read - datasets.keys() - _named_inside(name, query))):
+        hint = f"there are: {', '.join(datasets) or 'none'}"
+        if close := difflib.get_close_matches(absent[0], datasets, 1):
+            hint = f"did you mean '{close[0]}'?"
+        raise BadApp(f"channels.{name}.query: no dataset '{absent[0]}'; {hint}")
     if len(known) != 1:
         why = f"reads no append dataset outside of '{STORED}.'" if not known else f"reads {' and '.join(known)}"
         raise BadApp(f"channels.{name}.new: say which dataset is the new one; the query {why}")

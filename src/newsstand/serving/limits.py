@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from newsstand.errors import BadOption, LimitReached
+from newsstand.serving.settings import plainly
 
 MOST_SESSIONS = 100
 """Sessions of one subscriber that a coordinator keeps."""
@@ -51,4 +52,5 @@ def read_limits(value: object) -> Limits:
         return msgspec.convert(value, Limits)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$.")
+        message = plainly(message)
         raise BadOption(f"{place.rstrip('`')}: {message}" if place else message) from None

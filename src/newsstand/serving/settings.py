@@ -17,6 +17,14 @@ from newsstand.errors import BadInput, BadOption
 S = TypeVar("S", bound=msgspec.Struct)
 SHORTEST_SECRET = 32
 LONGEST_URL = 2048
+KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
 
 
 def read_settings(
@@ -66,7 +74,23 @@ def read_value(value: object, kind: object) -> object:
     except msgspec.ValidationError as error:
         if get_origin(kind) is Literal:
             raise BadOption(f"'{value}' is none of {', '.join(map(str, get_args(kind)))}") from None
-        raise BadOption(str(error)) from None
+        raise BadOption(plainly(str(error))) from None
+
+
+def plainly(message: str) -> str:
+    """What msgspec says of a value, in the words of a file.
+
+    >>> plainly("Expected `int`, got `str`"), plainly("Expected `int` <= 65535")
+    ('must be a whole number, not a text', 'must be a whole number of at most 65535')
+    """
+    if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`(.*)", message, re.S):
+        wanted = [KINDS.get(one, one) for one in found[1].split(" | ") if one != "null"]
+        return f"must be {' or '.join(wanted)}, not {KINDS.get(found[2], found[2])}{found[3]}"
+    if found := re.fullmatch(r"Expected `([^`]+)` (of length )?([<>]=) ([\d.]+?)(?:\.0)?( - .*)?", message):
+        most = "at most" if found[3] == "<=" else "at least"
+        unit = " characters" if found[2] else ""
+        return f"must be {KINDS.get(found[1], found[1])} of {most} {found[4]}{unit}{found[5] or ''}"
+    return message
 
 
 def is_http_url(text: str) -> bool:
