@@ -237,6 +237,30 @@ cluster need the secret alone. What it is good for is told in [0027](../decision
 for coordinator and cluster, and for a broker without a coordinator whose own secret it is made with. The log names
 the holder with every request that is made with the token.
 """,
+    "newsstand user list": """\
+`--json` prints `{subscribers, next}`, as [the coordinator](coordinator-api.md#get-subscribers) answers; `next` is
+what to give as `--after` if there are more.
+
+All commands of this group need to know which platform: `--app` for one that `newsstand up` runs on this machine,
+`--coordinator`, or `--broker` for a broker without one. The token is that of `--token-file`; with `--secret-file`,
+or with `--app` and the secret in its data folder, the command makes one for itself; else it is `NEWSSTAND_TOKEN`.
+""",
+    "newsstand user show": """\
+`--json` prints the account, as [the coordinator](coordinator-api.md#get-subscribersname) answers.
+""",
+    "newsstand user disable": """\
+`--json` prints the account.
+""",
+    "newsstand user enable": """\
+`--json` prints the account.
+""",
+    "newsstand user delete": """\
+`--json` prints `{deleted}`: the name. Without a terminal it needs `--yes`.
+""",
+    "newsstand user reset": """\
+`--json` prints `{name, password}`; the password is null if it was read from standard input. The subscriber should
+change a password that was made, with `PUT /subscribers/{name}/password` of a broker.
+""",
     "newsstand publish": """\
 `--json` prints `{dataset, accepted, repeated, first, last, refused, refusals}`: records added now, records that an
 earlier run had added, the numbers of the first and the last one, how many were refused, and of the first 1000 of

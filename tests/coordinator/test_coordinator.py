@@ -289,6 +289,7 @@ def test_changes_just_before_a_move_are_not_lost_and_positions_never_go_back(bot
             "clock": 0,
             "epoch": 2,
             "born": 1,
+            "disabled": False,
         }
     }
     coordinator.heartbeat("b", report(adopted=found.handovers), 1)

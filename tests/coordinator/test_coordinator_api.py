@@ -56,6 +56,11 @@ CALLS: list[tuple[str, str, object, set[str]]] = [
     ("POST", "/subscribers/lookup", {"broker": "passing", "names": ["new"], "take": False}, {"broker"}),
     ("PUT", "/subscribers/{}", {"hash": "h"}, {"broker"}),
     ("DELETE", "/subscribers/{}", None, {"broker", "operator"}),
+    ("GET", "/subscribers", None, {"operator"}),
+    ("GET", "/subscribers/{}", None, {"operator"}),
+    ("PUT", "/subscribers/{}/disabled", None, {"operator"}),
+    ("DELETE", "/subscribers/{}/disabled", None, {"operator"}),
+    ("PUT", "/subscribers/{}/password", {"password": "long enough"}, {"operator"}),
     ("GET", "/overlay", None, {"broker", "other", "operator"}),
     ("PUT", "/overlay/storages", {"assignment": {"news": ["north"]}}, {"operator"}),
     ("GET", "/metrics", None, {"operator", "metrics"}),
@@ -154,6 +159,7 @@ def test_the_life_of_a_subscriber(north: httpx.Client) -> None:
         "sessions": {"s": {"generation": 2, "expires": 1.5, "allow": None}},
         "subscriptions": {"x": {"channel": "near", "values": ["a", 1], "acked": 9, "version": 0}},
         "clock": 0,
+        "disabled": False,
     }
     again = north.post("/brokers/south/heartbeat", json={**BEAT, "adopted": looked.json()["handovers"]}).json()
     assert "ana@example" not in again["adopt"]

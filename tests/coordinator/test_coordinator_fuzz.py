@@ -13,7 +13,11 @@ from fuzzing import MODES, described, try_all
 
 from newsstand.serving.credentials import broker_credential
 
-OPERATORS = {"/overlay/storages"}
+OPERATORS = {
+    "/overlay/storages",
+    "/subscribers/{name}/disabled",
+    "/subscribers/{name}/password",
+}
 EXAMPLES = 5
 """Requests of each operation and mode."""
 

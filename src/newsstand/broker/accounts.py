@@ -15,17 +15,15 @@ from typing import ParamSpec, TypeVar
 
 import jwt
 import msgspec
-from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from newsstand.broker.records import Allowed, Session
 from newsstand.errors import BadInput, Busy, NewsstandError
+from newsstand.serving.passwords import check_password, password_hasher
 
 ACCESS_S = 15 * 60
 SESSION_S = 30 * 24 * 3600
 NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
-SHORTEST, LONGEST = 8, 1024
-"""Characters of a password."""
 LARGEST_KEPT = 2000
 """Characters of a token that is remembered once it was read; one with many limits is read again each time."""
 _ISSUER = "newsstand"
@@ -42,6 +40,13 @@ class NoKeys(NewsstandError):
 
     def __init__(self) -> None:
         super().__init__("this broker waits for the coordinator, which gives it its keys")
+
+
+class Disabled(NewsstandError):
+    """An operator has disabled the account."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the account '{name}' is disabled: ask the operator of the platform")
 
 
 class BadToken(Exception):
@@ -65,17 +70,11 @@ def check_name_and_password(name: str, password: str) -> None:
     check_password(password)
 
 
-def check_password(password: str) -> None:
-    """Whether it can be a password."""
-    if not SHORTEST <= len(password) <= LONGEST:
-        raise BadInput(f"password: {SHORTEST} to {LONGEST} characters")
-
-
 class Passwords:
     """Argon2id, which is slow on purpose: so many at a time, and a queue that does not grow for ever."""
 
     def __init__(self, at_once: int = 2, queue: int = 256) -> None:
-        self._hasher = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+        self._hasher = password_hasher()
         self._turn = asyncio.Semaphore(at_once)
         self._waiting = 0
         self._queue = queue

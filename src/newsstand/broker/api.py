@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from newsstand.broker.accounts import BadToken
+from newsstand.broker.accounts import BadToken, Disabled
 from newsstand.broker.api_accounts import account_routes
 from newsstand.broker.api_cluster import cluster_routes, health_routes, operator_routes
 from newsstand.broker.api_pages import copy_routes, page_routes
@@ -18,7 +18,7 @@ from newsstand.broker.change_sender import Superseded
 from newsstand.broker.desk import Desk, refused
 from newsstand.broker.members import Elsewhere, GoingDown
 from newsstand.broker.overlay_door import serve_neighbour
-from newsstand.broker.socket_frames import BROKEN, GOING_DOWN, MOVED, NO_TOKEN, TOO_MANY, Dismissed
+from newsstand.broker.socket_frames import BROKEN, DISABLED, GOING_DOWN, MOVED, NO_TOKEN, TOO_MANY, Dismissed
 from newsstand.broker.socket_talk import serve_socket
 from newsstand.broker.topic_rules import TopicRules
 from newsstand.broker.topic_socket import Guest, serve_topics
@@ -126,6 +126,8 @@ async def _admitted(desk: Desk, token: str) -> Guest:
         member = await desk.members.admit(token, fresh=True)
     except BadToken as error:
         raise Dismissed(NO_TOKEN, str(error)) from None
+    except Disabled as error:
+        raise Dismissed(DISABLED, str(error)) from None
     except NewsstandError as error:
         raise Dismissed(BROKEN, str(error)) from None
     # Connections belong to the session: each has its own limits, and its own end.

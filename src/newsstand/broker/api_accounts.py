@@ -1,18 +1,29 @@
-"""Routes for who a subscriber is: register, log in, refresh, log out."""
+"""Routes for who a subscriber is: register, log in, refresh, log out; and for operators, who manage accounts."""
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from newsstand.broker.accounts import NAME, BadLogin, BadToken
-from newsstand.broker.api_shapes import Login, NameShape, NewPassword, PairShape, Refresh, Registration
+from newsstand.broker.api_shapes import (
+    AccountShape,
+    AccountsShape,
+    Login,
+    NameShape,
+    NewPassword,
+    PairShape,
+    Refresh,
+    Registration,
+)
 from newsstand.broker.desk import Desk
 from newsstand.broker.members import Member
-from newsstand.broker.records import Allowed
+from newsstand.broker.records import Allowed, Record
 from newsstand.errors import Busy
 from newsstand.serving.client_address import client_of, network_of
 from newsstand.serving.rates import Rate
@@ -20,6 +31,9 @@ from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, json_body, 
 
 logger = logging.getLogger(__name__)
 HOUR_S = 3600.0
+
+
+MOST_LISTED = 1000
 
 
 def account_routes(desk: Desk) -> APIRouter:
@@ -109,6 +123,40 @@ def account_routes(desk: Desk) -> APIRouter:
                 await desk.members.change_password(member, given.current, given.password, address)
         return Response(status_code=204)
 
+    @routes.get("/subscribers", response_model=AccountsShape, responses=problems(*TOKEN, 409, 422))
+    async def accounts(
+        request: Request,
+        after: Annotated[str, Query(max_length=64)] = "",
+        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
+    ) -> Response:
+        """Accounts in the order of their names, from the one after `after` on; without a coordinator only."""
+        await _operator_alone(desk, request)
+        names = heapq.nsmallest(limit, (name for name in desk.members.records if name > after))
+        found = [_account(desk, desk.members.records[name]) for name in names]
+        return answer({"subscribers": found, "next": names[-1] if len(names) == limit else None})
+
+    @routes.get("/subscribers/{name}", response_model=AccountShape, responses=problems(*TOKEN, 404, 409))
+    async def account(request: Request, name: str) -> Response:
+        """One account; without a coordinator only."""
+        await _operator_alone(desk, request)
+        return answer(_account(desk, _known(desk, name)))
+
+    disabled = "/subscribers/{name}/disabled"
+
+    @routes.put(disabled, response_model=AccountShape, responses=problems(*TOKEN, 404, 409, 503, 507))
+    async def disable(request: Request, name: str) -> Response:
+        """Disable an account: it gets no tokens and no answers, and keeps its subscriptions."""
+        await _operator_alone(desk, request)
+        await desk.members.set_disabled(name, True)
+        return answer(_account(desk, _known(desk, name)))
+
+    @routes.delete(disabled, response_model=AccountShape, responses=problems(*TOKEN, 404, 409, 503, 507))
+    async def enable(request: Request, name: str) -> Response:
+        """Enable an account that was disabled."""
+        await _operator_alone(desk, request)
+        await desk.members.set_disabled(name, False)
+        return answer(_account(desk, _known(desk, name)))
+
     @routes.delete(
         "/subscribers/{name}",
         status_code=204,
@@ -138,6 +186,32 @@ def _noted(request: Request, name: str) -> Iterator[str]:
         told = {"account": name, "client": address, "reason": str(error)}
         logger.warning("a login failed", extra={"told": told})
         raise
+
+
+async def _operator_alone(desk: Desk, request: Request) -> None:
+    """Let operators on, at a broker without a coordinator: with one that knows all accounts."""
+    await desk.admin(request)
+    if desk.settings.coordinator is not None:
+        raise Refused(409, f"the coordinator manages accounts: ask {desk.settings.coordinator}")
+
+
+def _known(desk: Desk, name: str) -> Record:
+    record = desk.members.records.get(name)
+    if record is None:
+        raise Refused(404, f"there is no subscriber '{name}'")
+    return record
+
+
+def _account(desk: Desk, record: Record) -> dict[str, object]:
+    now_ms = desk.edge.now_ms()
+    return {
+        "name": record.name,
+        "broker": desk.settings.name,
+        "subscriptions": len(record.subscriptions),
+        "sessions": sum(one.expires > now_ms for one in record.sessions.values()),
+        "state": "disabled" if record.disabled else "active",
+        "created": record.created or None,
+    }
 
 
 async def _own(desk: Desk, request: Request, name: str) -> Member:

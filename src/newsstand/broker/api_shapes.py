@@ -91,6 +91,24 @@ class PolicyShape(Body):
     pages: PagesPolicy = PagesPolicy()
 
 
+class AccountShape(BaseModel):
+    """A subscriber as operators see it."""
+
+    name: str
+    broker: str = Field(description="its home")
+    subscriptions: int
+    sessions: int
+    state: Literal["active", "disabled"]
+    created: int | None = Field(description="in Unix seconds; null if it is not known")
+
+
+class AccountsShape(BaseModel):
+    """A page of subscribers."""
+
+    subscribers: list[AccountShape]
+    next: str | None = Field(description="give it as `after` to go on; null if this is the last page")
+
+
 class NameShape(BaseModel):
     """A subscriber's name."""
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from newsstand.broker.accounts import BadLogin, BadToken, Claims, NoKeys
+from newsstand.broker.accounts import BadLogin, BadToken, Claims, Disabled, NoKeys
 from newsstand.broker.change_sender import NoCoordinator
 from newsstand.broker.edge import Edge
 from newsstand.broker.home import Taken
@@ -127,7 +127,7 @@ def refused(error: NewsstandError) -> Refused:
     match error:
         case BadLogin():
             return unauthorized(str(error))
-        case Forbidden():
+        case Forbidden() | Disabled():
             return Refused(403, str(error))
         case Taken():
             return Refused(409, str(error))

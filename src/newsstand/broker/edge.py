@@ -16,7 +16,7 @@ from newsstand.broker.permits import bound_values, follows_rules, permits, requi
 from newsstand.broker.pulls import Pulls
 from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
 from newsstand.broker.shelf import Shelf
-from newsstand.broker.socket_frames import MOVED
+from newsstand.broker.socket_frames import DISABLED, MOVED
 from newsstand.broker.sockets import Hub
 from newsstand.broker.told import Told
 from newsstand.broker.upstream import Away, Gone, Standing, Upstream
@@ -120,6 +120,11 @@ class Edge:
         """Close the connections of a subscriber that has another home; its streams are followed for now."""
         for sid in record.sessions:
             self._close(MOVED, "moved to another broker; ask the coordinator", sid)
+
+    def disabled(self, record: Record) -> None:
+        """Close the connections of a subscriber whose account is disabled; its streams are followed."""
+        for sid in record.sessions:
+            self._close(DISABLED, "the account is disabled", sid)
 
     def went(self, record: Record) -> None:
         """Let go of a subscriber that is at home elsewhere."""

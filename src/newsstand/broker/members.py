@@ -19,10 +19,10 @@ from newsstand.broker.accounts import (
     BadLogin,
     BadToken,
     Claims,
+    Disabled,
     Passwords,
     Tokens,
     check_name_and_password,
-    check_password,
 )
 from newsstand.broker.attempts import Attempts
 from newsstand.broker.home import Home, Taken
@@ -47,6 +47,7 @@ from newsstand.broker.records import (
 from newsstand.errors import NewsstandError, NotFound
 from newsstand.model import Scalar
 from newsstand.serving.limits import Limits
+from newsstand.serving.passwords import check_password
 
 Durability = Literal["broker", "replicated"]
 durability: ContextVar[Durability] = ContextVar("durability", default="broker")
@@ -98,6 +99,10 @@ class Comings(Protocol):
 
     def fenced(self, record: Record) -> None:
         """A subscriber has another home, which may not follow its streams yet."""
+        ...
+
+    def disabled(self, record: Record) -> None:
+        """An operator has disabled a subscriber's account."""
         ...
 
     def went(self, record: Record) -> None:
@@ -163,7 +168,8 @@ class Members:
         try:
             hash = await self._passwords.hash(password)
             epoch = 0 if self.home is None else await self.home.register_subscriber(name, hash, address)
-            await self.adopt([Record(name, hash, epoch=epoch, born=epoch)])
+            now_s = self._now_ms() // 1000
+            await self.adopt([Record(name, hash, epoch=epoch, born=epoch, created=now_s)])
         finally:
             self._registering.remove(name)
 
@@ -175,6 +181,8 @@ class Members:
             known = (await self.home.lookup([name])).get(name)
         if not await self._verify(name, None if known is None else known.hash, password, address):
             raise BadLogin("the name or the password is wrong")
+        if known is not None and known.disabled:
+            raise Disabled(name)
         record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
         if record is None:
             raise Elsewhere(name)
@@ -191,6 +199,8 @@ class Members:
         session = None if record is None else record.sessions.get(sid)
         if session is None or sid in self._ending:
             raise BadToken("the session has ended: log in")
+        if record is not None and record.disabled:
+            raise Disabled(name)
         # A higher generation than is known here is one of a broker that died before it could tell.
         if generation < session.generation or sid in self._refreshing:
             await self.end(name, [sid])
@@ -218,6 +228,8 @@ class Members:
                 record = await self.at_home(claims.subscriber, claims.session, fresh=True)
         if record is None or claims.session not in record.sessions:
             raise BadToken("the session has ended: log in")
+        if record.disabled:
+            raise Disabled(record.name)
         return Member(record, claims)
 
     async def _verify(self, name: str, hash: str | None, password: str, address: str) -> bool:
@@ -244,8 +256,18 @@ class Members:
         hash = await self._passwords.hash(password)
         if self.home is not None:
             await self.home.set_password(name, hash)
-        await self.change(Merge(name, hash, record.epoch))
+        await self.change(Merge(name, hash, record.epoch, disabled=record.disabled))
         await self.end(name, [sid for sid in record.sessions if sid != keep])
+
+    async def set_disabled(self, name: str, disabled: bool) -> None:
+        """Disable or enable an account at a broker without a coordinator; raise NotFound."""
+        record = await self._present(name)
+        await self.change(Merge(name, record.hash, record.epoch, disabled=disabled))
+        self._tell_disabled(record)
+
+    def _tell_disabled(self, record: Record) -> None:
+        if record.disabled and self.comings is not None:
+            self.comings.disabled(record)
 
     async def delete(self, name: str) -> None:
         """Delete a subscriber with its sessions and subscriptions; raise NotFound."""
@@ -403,14 +425,15 @@ class Members:
         """A subscriber that is here was elsewhere meanwhile: take over what it did there."""
         missed = list(missing(known, found, unsent))
         known.clock = max(known.clock, found.clock)
-        if missed or (known.hash, known.epoch) != (found.hash, found.epoch):
-            merge = Merge(known.name, found.hash, found.epoch, missed)
+        if missed or (known.hash, known.epoch, known.disabled) != (found.hash, found.epoch, found.disabled):
+            merge = Merge(known.name, found.hash, found.epoch, missed, found.disabled)
             await self._journal.write(merge)
             if self.records.get(known.name) is not known:  # it has left meanwhile
                 return
             apply(self.records, merge)
             if missed and self.comings is not None:
                 self.comings.caught_up(known, missed)
+            self._tell_disabled(known)
 
     async def left(self, moved: Mapping[str, int]) -> None:
         """Subscribers are followed by other brokers; those with a record of a later epoch have come back."""

@@ -52,6 +52,10 @@ class Record(msgspec.Struct):
     """Since when its home is its home: the coordinator counts moves. 0 without a coordinator."""
     born: int = 0
     """The epoch in which it was registered: an account of an earlier one is another account."""
+    disabled: bool = False
+    """Whether an operator has disabled the account: it gets no answers, and keeps its subscriptions."""
+    created: int = 0
+    """When it was registered, in Unix seconds; 0 if that is not known here."""
 
     def next_version(self) -> int:
         """Return a version above all that are known, and above all of earlier epochs."""
@@ -130,6 +134,7 @@ class Merge(msgspec.Struct, tag_field="op", tag="merge", frozen=True):
     hash: str
     epoch: int
     changes: list[SessionChange | EndSession | Subscribe | Unsubscribe | Ack] = []
+    disabled: bool = False
 
 
 Change = Adopt | Forget | Merge | SessionChange | EndSession | Subscribe | Unsubscribe | Ack
@@ -150,6 +155,7 @@ def apply(records: dict[str, Record], change: Change) -> None:
         return
     if isinstance(change, Merge):
         record.hash, record.epoch = change.hash, max(record.epoch, change.epoch)
+        record.disabled = change.disabled
         for one in change.changes:
             apply(records, one)
         return

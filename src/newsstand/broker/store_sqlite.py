@@ -32,7 +32,8 @@ from newsstand.model import Scalar
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL,
-    clock INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0)
+    clock INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0,
+    disabled INTEGER NOT NULL DEFAULT 0, created INTEGER NOT NULL DEFAULT 0)
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires INTEGER NOT NULL,
     allow BLOB, PRIMARY KEY (name, sid)) WITHOUT ROWID;
@@ -47,8 +48,11 @@ _ADDED = (
     ("subscribers", "clock"),
     ("subscribers", "epoch"),
     ("subscribers", "born"),
+    ("subscribers", "disabled"),
+    ("subscribers", "created"),
 )
 """Columns that an older store lacks."""
+_SUBSCRIBER = "name, hash, clock, epoch, born, disabled, created"
 _AT_HOME = "WHERE EXISTS (SELECT 1 FROM subscribers WHERE name = ?)"
 """Who is not at home here is passed over, as in memory."""
 _ENCODE = msgspec.json.encode
@@ -79,10 +83,10 @@ class SqliteStore:
 
     def load(self) -> dict[str, Record]:
         with self._lock:
-            rows = self._connection.execute("SELECT name, hash, clock, epoch, born FROM subscribers")
+            rows = self._connection.execute(f"SELECT {_SUBSCRIBER} FROM subscribers")
             records = {
-                name: Record(name, hash, clock=clock, epoch=epoch, born=born)
-                for name, hash, clock, epoch, born in rows
+                name: Record(name, hash, {}, {}, clock, epoch, born, bool(disabled), created)
+                for name, hash, clock, epoch, born, disabled, created in rows
             }
             for name, sid, generation, expires, allow in self._connection.execute("SELECT * FROM sessions"):
                 records[name].sessions[sid] = Session(generation, expires, _ALLOW(allow))
@@ -159,8 +163,8 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
             record = change.record
             name = record.name
             cursor.execute(
-                "INSERT OR IGNORE INTO subscribers (name, hash, clock, epoch, born) VALUES (?, ?, ?, ?, ?)",
-                (name, record.hash, record.clock, record.epoch, record.born),
+                f"INSERT OR IGNORE INTO subscribers ({_SUBSCRIBER}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (name, record.hash, record.clock, record.epoch, record.born, record.disabled, record.created),
             )
             if not cursor.rowcount:
                 return
@@ -170,8 +174,8 @@ def _write(cursor: sqlite3.Cursor, change: Change) -> None:
                 _write(cursor, Subscribe(name, key, held.channel, held.values, held.acked, held.version))
         case Merge():
             cursor.execute(
-                "UPDATE subscribers SET hash = ?, epoch = max(epoch, ?) WHERE name = ?",
-                (change.hash, change.epoch, change.name),
+                "UPDATE subscribers SET hash = ?, epoch = max(epoch, ?), disabled = ? WHERE name = ?",
+                (change.hash, change.epoch, change.disabled, change.name),
             )
             for one in change.changes:
                 _write(cursor, one)

@@ -28,6 +28,7 @@ from newsstand.cli import (
     survive,
     token,
     up,
+    user,
     workload,
 )
 from newsstand.errors import BadInput, NewsstandError
@@ -56,6 +57,7 @@ app.command("broker")(broker.broker)
 app.command("coordinator")(coordinator.coordinator)
 app.command("check")(cluster.check)
 app.add_typer(token.app, name="token")
+app.add_typer(user.app, name="user")
 app.command("publish")(publish.publish)
 app.add_typer(page.app, name="page")
 app.add_typer(channel.app, name="channel")

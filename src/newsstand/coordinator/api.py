@@ -11,6 +11,7 @@ import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
 
+from newsstand.coordinator.api_accounts import account_routes
 from newsstand.coordinator.api_brokers import broker_routes
 from newsstand.coordinator.api_overlay import overlay_routes
 from newsstand.coordinator.api_subscribers import quick_calls, subscriber_routes
@@ -48,7 +49,7 @@ def create_api(desk: Desk) -> FastAPI:
 
     api = new_api("Newsstand coordinator", "Brokers, subscribers, and which of them belong together.")
     api.router.lifespan_context = lifespan
-    for routes in (broker_routes, overlay_routes, subscriber_routes):
+    for routes in (broker_routes, overlay_routes, subscriber_routes, account_routes):
         api.include_router(routes(desk), dependencies=[BEARER])
     _add_health(api, desk)
     answer_errors(api, _refusal_of)

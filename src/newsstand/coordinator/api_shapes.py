@@ -239,6 +239,24 @@ class AddedShape(NameShape):
     epoch: int = Field(description="since when the broker is its home; rises with every move")
 
 
+class AccountShape(BaseModel):
+    """A subscriber as operators see it."""
+
+    name: str
+    broker: str = Field(description="its home")
+    subscriptions: int
+    sessions: int
+    state: Literal["active", "disabled"]
+    created: int | None = Field(description="in Unix seconds; null if it is not known")
+
+
+class AccountsShape(BaseModel):
+    """A page of subscribers."""
+
+    subscribers: list[AccountShape]
+    next: str | None = Field(description="give it as `after` to go on; null if this is the last page")
+
+
 class RecordsShape(BaseModel):
     """Subscribers by name; those that do not exist are not in it."""
 

@@ -33,7 +33,7 @@ def subscriber_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["subscribers"])
     coordinator = desk.coordinator
 
-    @router.get("/broker", responses={200: {"model": ChosenShape}, **problems(401, 422, 503, 507)})
+    @router.get("/broker", responses={200: {"model": ChosenShape}, **problems(*TOKEN, 422, 503, 507)})
     async def broker(
         request: Request,
         lat: QueryLatitude = None,
@@ -106,6 +106,8 @@ async def choose_broker(desk: Desk, request: Request, place: Place, policy: str 
     who = desk.who(request)
     if who is not None and await desk.ask(desk.coordinator.is_revoked, *who):
         raise unauthorized("the session has ended: log in")
+    if who is not None and await desk.ask(desk.coordinator.is_disabled, who[0]):
+        raise Refused(403, f"the account '{who[0]}' is disabled: ask the operator of the platform")
     chosen = await desk.ask(desk.coordinator.broker_for, None if who is None else who[0], place, policy)
     if chosen is None:
         raise not_now("no broker is up; try again in a moment")

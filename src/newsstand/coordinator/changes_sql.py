@@ -65,12 +65,12 @@ _WHOSE = """
 SELECT t.name,
     t.home = :broker OR coalesce(a.unread_since = :broker, false),
     a.name IS NOT NULL AND coalesce(m.serial > :released, false),
-    t.born
+    t.born, t.sessions_from
 FROM (SELECT DISTINCT value FROM json_each(:names)) asked CROSS JOIN subscribers t ON t.name = asked.value
 LEFT JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt'
 LEFT JOIN handovers m ON m.broker = :broker AND m.name = t.name AND m.kind = 'moved'
 """
-_ADOPT_AGAIN = """
+ADOPT_AGAIN = """
 INSERT INTO handovers SELECT t.home, t.name, 'adopt', :serial, NULL FROM subscribers t WHERE t.name = :name
 ON CONFLICT (broker, name) DO UPDATE SET kind = 'adopt', serial = excluded.serial WHERE unread_since IS NULL
 """
@@ -93,17 +93,20 @@ def apply_changes(
     for change in changes:
         if change.name not in whose:
             continue
-        of, born = whose[change.name]
+        of, born, sessions_from = whose[change.name]
         if 0 < _epoch(change) < born:
             continue  # the account of that name was deleted, and this is another one
+        if isinstance(change, SessionChanged) and change.epoch < sessions_from:
+            behind.add(change.name)  # an operator has ended it
+            continue
         is_late = of is not _Whose.OWN
         has_effect = _apply(connection, change, is_late)
         applied += has_effect or not is_late
         if _puts_behind(change, is_late, has_effect):
             behind.add(change.name)
     _prune(connection, changes)
-    connection.executemany(_ADOPT_AGAIN, ({"name": name, "serial": serial} for name in behind))
-    nobodys = (_Whose.LEFT, 0)
+    connection.executemany(ADOPT_AGAIN, ({"name": name, "serial": serial} for name in behind))
+    nobodys = (_Whose.LEFT, 0, 0)
     left = [name for name in names if whose.get(name, nobodys)[0] is _Whose.LEFT]
     late = [name for name in names if whose.get(name, nobodys)[0] is not _Whose.OWN]
     return Applied(applied, left, late, serial)
@@ -127,12 +130,12 @@ def _puts_behind(change: Change, is_late: bool, has_effect: bool) -> bool:
 
 def _whose(
     connection: sqlite3.Connection, broker: str, names: Iterable[str], released: int
-) -> dict[str, tuple[_Whose, int]]:
-    """Return whose each of some subscribers is, and its first epoch."""
+) -> dict[str, tuple[_Whose, int, int]]:
+    """Return whose each of some subscribers is, its first epoch, and the first of its sessions."""
     asked = {"names": as_json(list(names)), "broker": broker, "released": released}
     return {
-        name: (_Whose.OWN if is_own else _Whose.HELD if is_held else _Whose.LEFT, born)
-        for name, is_own, is_held, born in connection.execute(_WHOSE, asked)
+        name: (_Whose.OWN if is_own else _Whose.HELD if is_held else _Whose.LEFT, born, sessions_from)
+        for name, is_own, is_held, born, sessions_from in connection.execute(_WHOSE, asked)
     }
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from newsstand.coordinator.choosing import WAYS, Surroundings
 from newsstand.coordinator.handing_over import HELD_S, HandingOver
 from newsstand.coordinator.overlay import Overlay
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move
+from newsstand.coordinator.records import Account, Applied, BrokerRecord, Change, Move
 from newsstand.coordinator.standing import (
     Brokers,
     Chosen,
@@ -224,6 +224,32 @@ class Coordinator:
         """A subscriber has another password; NotFound."""
         self._require_subscriber(name)
         self._store.set_hash(name, hash_)
+
+    def accounts(self, after: str, limit: int) -> list[Account]:
+        """Accounts in the order of their names, after a name."""
+        return self._store.accounts(after, limit)
+
+    def account(self, name: str) -> Account:
+        """One account; NotFound."""
+        account = self._store.account(name)
+        if account is None:
+            raise NotFound(f"there is no subscriber '{name}'")
+        return account
+
+    def set_disabled(self, name: str, disabled: bool) -> Account:
+        """Disable or enable an account; its home learns of it with its next heartbeat. NotFound."""
+        if self.account(name).state != ("disabled" if disabled else "active"):
+            self._store.change_account(name, disabled=disabled)
+        return self.account(name)
+
+    def reset_password(self, name: str, hash_: str) -> None:
+        """Give a subscriber another password and end its sessions; NotFound."""
+        self._require_subscriber(name)
+        self._store.change_account(name, hash_=hash_)
+
+    def is_disabled(self, name: str) -> bool:
+        """Whether an operator has disabled the account of that name."""
+        return self._store.is_disabled(name)
 
     def delete_subscriber(self, name: str) -> None:
         """A subscriber goes for good; NotFound."""

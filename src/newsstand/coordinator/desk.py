@@ -104,6 +104,8 @@ class Desk:
     """The coordinator's calls are made one after the other, in the order in which they come."""
     registrations: Rate = field(init=False)
     """Of subscribers, by the addresses of clients."""
+    hashing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """Passwords that operators set are hashed one by one."""
     checking: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
     def __post_init__(self) -> None:

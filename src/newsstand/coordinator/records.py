@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -86,9 +86,23 @@ class Applied:
     """Of this call: who is in a list and has a record of a later epoch has come back since."""
 
 
+@dataclass(frozen=True)
+class Account:
+    """A subscriber as operators see it."""
+
+    name: str
+    broker: str
+    subscriptions: int
+    sessions: int
+    state: Literal["active", "disabled"]
+    created: int | None
+    """In Unix seconds, if it is known."""
+
+
 Record = Mapping[str, object]
 """A subscriber as brokers are told of it: `name`, `hash`, `sessions` by id, `subscriptions` by id, `clock`, the
-highest version of its subscriptions, `epoch`, since when its home is its home, and `born`, its first epoch."""
+highest version of its subscriptions, `epoch`, of the last move or change by an operator, `born`, its first epoch,
+and `disabled`."""
 
 
 class _Change(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, tag_field="op"):

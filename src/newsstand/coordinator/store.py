@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Record, Storages, Tree
+from newsstand.coordinator.records import Account, Applied, BrokerRecord, Change, Move, Record, Storages, Tree
 from newsstand.errors import NewsstandError
 from newsstand.planning.places import Place
 
@@ -95,6 +95,25 @@ class Store(Protocol):
 
     def records(self, names: Collection[str]) -> dict[str, Record]:
         """Subscribers as brokers are told of them, those that exist."""
+        ...
+
+    def accounts(self, after: str, limit: int) -> list[Account]:
+        """Accounts in the order of their names, after a name."""
+        ...
+
+    def account(self, name: str) -> Account | None:
+        """One account; None if nobody has that name."""
+        ...
+
+    def is_disabled(self, name: str) -> bool:
+        """Whether an account is disabled."""
+        ...
+
+    def change_account(self, name: str, *, disabled: bool | None = None, hash_: str | None = None) -> None:
+        """Disable or enable an account; with a hash, replace the password and end all sessions.
+
+        The account gets a new epoch: the record of its home is out of date, and the home is to adopt it again.
+        """
         ...
 
     def set_hash(self, name: str, hash_: str) -> None:

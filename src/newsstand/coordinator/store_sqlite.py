@@ -10,11 +10,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from newsstand.coordinator.changes_sql import apply_changes
+from newsstand.coordinator.changes_sql import ADOPT_AGAIN, apply_changes
 from newsstand.coordinator.overlay_sql import read_storages, read_tree, write_storages, write_tree
-from newsstand.coordinator.records import Applied, BrokerRecord, Change, Move, Record, Storages, Tree
+from newsstand.coordinator.records import Account, Applied, BrokerRecord, Change, Move, Record, Storages, Tree
 from newsstand.coordinator.store import Kind, Taken
-from newsstand.coordinator.subscribers_sql import read_handovers, read_owners, read_records
+from newsstand.coordinator.subscribers_sql import (
+    read_account,
+    read_accounts,
+    read_handovers,
+    read_owners,
+    read_records,
+)
 from newsstand.coordinator.tables_sql import ADDED, SETTINGS, TABLES, VERSION
 from newsstand.errors import BadInput, BadOption, NoRoom
 from newsstand.planning.places import Place
@@ -49,6 +55,7 @@ _FORGET = """
 INSERT INTO handovers VALUES (:home, :name, 'moved', :serial, NULL)
 ON CONFLICT (broker, name) DO UPDATE SET kind = 'moved', serial = excluded.serial, unread_since = NULL
 """
+_END_SESSIONS = "INSERT OR REPLACE INTO ended SELECT name, sid, expires FROM sessions WHERE name = :name"
 _HELD = """
 SELECT h.name FROM handovers h JOIN subscribers t ON t.name = h.name
     JOIN handovers a ON a.broker = t.home AND a.name = t.name AND a.kind = 'adopt'
@@ -266,7 +273,8 @@ class SqliteStore:
             if known is None:
                 serial = self._next_serial(connection)
                 connection.execute(
-                    "INSERT INTO subscribers (name, hash, home, epoch, born) VALUES (?, ?, ?, ?, ?)",
+                    "INSERT INTO subscribers (name, hash, home, epoch, born, created) "
+                    "VALUES (?, ?, ?, ?, ?, unixepoch())",
                     (name, hash_, home, serial, serial),
                 )
             elif known[0] != hash_:
@@ -277,6 +285,34 @@ class SqliteStore:
         with self._reading() as connection:
             return read_records(connection, names)
 
+    def accounts(self, after: str, limit: int) -> list[Account]:
+        with self._reading() as connection:
+            return read_accounts(connection, after, limit)
+
+    def account(self, name: str) -> Account | None:
+        with self._reading() as connection:
+            return read_account(connection, name)
+
+    def is_disabled(self, name: str) -> bool:
+        with self._reading() as connection:
+            asked = "SELECT 1 FROM subscribers WHERE name = ? AND disabled"
+            return connection.execute(asked, (name,)).fetchone() is not None
+
+    def change_account(self, name: str, *, disabled: bool | None = None, hash_: str | None = None) -> None:
+        with self._writing() as connection:
+            serial = self._next_serial(connection)
+            given = {"name": name, "serial": serial, "disabled": disabled, "hash": hash_}
+            connection.execute(
+                "UPDATE subscribers SET epoch = :serial, disabled = coalesce(:disabled, disabled), "
+                "hash = coalesce(:hash, hash), "
+                "sessions_from = CASE WHEN :hash IS NULL THEN sessions_from ELSE :serial END WHERE name = :name",
+                given,
+            )
+            if hash_ is not None:
+                connection.execute(_END_SESSIONS, given)
+                connection.execute("DELETE FROM sessions WHERE name = :name", given)
+            connection.execute(ADOPT_AGAIN, given)
+
     def set_hash(self, name: str, hash_: str) -> None:
         with self._writing() as connection:
             connection.execute("UPDATE subscribers SET hash = ? WHERE name = ?", (hash_, name))
@@ -284,9 +320,7 @@ class SqliteStore:
     def delete_subscriber(self, name: str) -> str | None:
         with self._writing() as connection:
             row = connection.execute("SELECT home FROM subscribers WHERE name = ?", (name,)).fetchone()
-            connection.execute(
-                "INSERT OR REPLACE INTO ended SELECT name, sid, expires FROM sessions WHERE name = ?", (name,)
-            )
+            connection.execute(_END_SESSIONS, {"name": name})
             if row is not None:  # every broker that may have its record has to forget it
                 serial = self._next_serial(connection)
                 connection.execute(_FORGET, {"name": name, "home": row[0], "serial": serial})

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from newsstand.coordinator.records import Record
+from newsstand.coordinator.records import Account, Record
 
 
 def read_owners(connection: sqlite3.Connection, names: Collection[str]) -> dict[str, tuple[str, int]]:
@@ -44,9 +44,38 @@ def read_records(connection: sqlite3.Connection, names: Collection[str]) -> dict
             "clock": clocks.get(name, 0),
             "epoch": epoch,
             "born": born,
+            "disabled": bool(disabled),
         }
-        for name, hash_, epoch, born in _rows(connection, "t.name, t.hash, t.epoch, t.born", "subscribers", names)
+        for name, hash_, epoch, born, disabled in _rows(
+            connection, "t.name, t.hash, t.epoch, t.born, t.disabled", "subscribers", names
+        )
     }
+
+
+_ACCOUNTS = """
+SELECT t.name, t.home, t.disabled, t.created,
+    (SELECT count(*) FROM subscriptions s WHERE s.name = t.name),
+    (SELECT count(*) FROM sessions s WHERE s.name = t.name AND s.expires > unixepoch() * 1000)
+FROM subscribers t
+"""
+
+
+def read_accounts(connection: sqlite3.Connection, after: str, limit: int) -> list[Account]:
+    """Return accounts in the order of their names, after a name."""
+    rows = connection.execute(f"{_ACCOUNTS} WHERE t.name > ? ORDER BY t.name LIMIT ?", (after, limit))
+    return [_account(*row) for row in rows]
+
+
+def read_account(connection: sqlite3.Connection, name: str) -> Account | None:
+    """Return one account."""
+    row = connection.execute(f"{_ACCOUNTS} WHERE t.name = ?", (name,)).fetchone()
+    return None if row is None else _account(*row)
+
+
+def _account(
+    name: str, home: str, disabled: int, created: int | None, subscriptions: int, sessions: int
+) -> Account:
+    return Account(name, home, subscriptions, sessions, "disabled" if disabled else "active", created)
 
 
 def read_handovers(

@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS brokers (name TEXT PRIMARY KEY, url TEXT NOT NULL, la
     capacity REAL NOT NULL, draining INTEGER NOT NULL, dead INTEGER NOT NULL, instance TEXT NOT NULL DEFAULT '')
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscribers (name TEXT PRIMARY KEY, hash TEXT NOT NULL, home TEXT NOT NULL,
-    lat REAL, lon REAL, node TEXT, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0)
-    WITHOUT ROWID;
+    lat REAL, lon REAL, node TEXT, epoch INTEGER NOT NULL DEFAULT 0, born INTEGER NOT NULL DEFAULT 0,
+    disabled INTEGER NOT NULL DEFAULT 0, sessions_from INTEGER NOT NULL DEFAULT 0, created INTEGER) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_home ON subscribers (home);
 CREATE TABLE IF NOT EXISTS sessions (name TEXT, sid TEXT, generation INTEGER NOT NULL, expires NOT NULL,
     allow TEXT NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
@@ -48,10 +48,15 @@ ADDED = (
     ("subscriptions", "version", "INTEGER NOT NULL DEFAULT 0"),
     ("subscribers", "epoch", "INTEGER NOT NULL DEFAULT 0"),
     ("subscribers", "born", "INTEGER NOT NULL DEFAULT 0"),
+    ("subscribers", "disabled", "INTEGER NOT NULL DEFAULT 0"),
+    ("subscribers", "sessions_from", "INTEGER NOT NULL DEFAULT 0"),
+    ("subscribers", "created", "INTEGER"),
     ("brokers", "instance", "TEXT NOT NULL DEFAULT ''"),
 )
 """Columns that an older store lacks: table, column, type."""
 # `epoch` is the serial number of the move that gave a subscriber its home, `born` that of its registration.
+# `sessions_from` is the epoch in which an operator ended all sessions: those of earlier ones come too late.
+# `created` is in Unix seconds, and not known of accounts of an older store.
 # `ended` are sessions that were ended before they expired: whoever tells of them later is late.
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 # `tombstones` are subscriptions that were removed in the last 30 days: an older change of theirs comes too late.

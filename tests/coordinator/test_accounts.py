@@ -1,0 +1,128 @@
+"""Accounts in the hands of an operator: what the coordinator keeps, and what it tells their homes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+from coordinating import broker, coordinating
+from coordinator_api import OPERATOR, AsBrokers, serving, subscriber_token
+
+from newsstand.coordinator.coordinator import Coordinator
+from newsstand.coordinator.records import SessionChanged, Subscribed
+from newsstand.coordinator.standing import Report
+from newsstand.errors import NotFound
+
+FOREVER = 2**52
+BEAT = Report(0, 0)
+
+
+def with_ana(coordinator: Coordinator) -> int:
+    """Ana is at home at `a`, with a session and a subscription; her epoch."""
+    for name in ("a", "b"):
+        coordinator.register(broker(name), 0.0)
+    epoch = coordinator.add_subscriber("ana", "hash", "a")
+    session = SessionChanged("ana", "s", 1, FOREVER, None, epoch)
+    coordinator.change("a", [session, Subscribed("ana", "x", "near", [], 0, epoch * 2**20)])
+    return epoch
+
+
+def test_a_disabled_account_keeps_what_it_has_and_its_home_is_told(tmp_path: Path) -> None:
+    with coordinating(tmp_path) as (coordinator, _):
+        epoch = with_ana(coordinator)
+        assert "ana" not in coordinator.heartbeat("a", BEAT, 1.0).adopt
+        account = coordinator.set_disabled("ana", True)
+        assert (account.state, account.broker, account.subscriptions, account.sessions) == ("disabled", "a", 1, 1)
+        assert account.created is not None
+        assert coordinator.stale("a", {"ana": epoch}) == ["ana"], "what the home knows is out of date"
+        assert coordinator.heartbeat("a", BEAT, 1.0).adopt == ["ana"]
+        record = coordinator.lookup("a", ["ana"], True).records["ana"]
+        assert record["disabled"]
+        assert list(record["sessions"]) == ["s"]  # type: ignore[call-overload]
+        assert list(record["subscriptions"]) == ["x"]  # type: ignore[call-overload]
+        coordinator.heartbeat("a", Report(0, 0, adopted=["ana"]), 1.1)
+        assert not coordinator.heartbeat("a", BEAT, 1.2).adopt
+        coordinator.set_disabled("ana", True)
+        assert not coordinator.heartbeat("a", BEAT, 1.3).adopt, "nothing has changed"
+        assert coordinator.set_disabled("ana", False).state == "active"
+        assert coordinator.heartbeat("a", BEAT, 1.4).adopt == ["ana"]
+
+
+def test_a_disabled_account_is_disabled_wherever_it_moves_and_after_a_restart(tmp_path: Path) -> None:
+    with coordinating(tmp_path) as (coordinator, _):
+        with_ana(coordinator)
+        coordinator.set_disabled("ana", True)
+        assert coordinator.lookup("b", ["ana"], True).records["ana"]["disabled"]
+    with coordinating(tmp_path) as (coordinator, _):
+        assert coordinator.account("ana").state == "disabled"
+        assert coordinator.is_disabled("ana")
+
+
+def test_a_session_of_before_the_reset_does_not_come_back(tmp_path: Path) -> None:
+    """A broker that was cut off tells of a login with the old password after the operator has replaced it."""
+    with coordinating(tmp_path) as (coordinator, store):
+        epoch = with_ana(coordinator)
+        coordinator.reset_password("ana", "another hash")
+        assert coordinator.account("ana").sessions == 0
+        assert coordinator.is_revoked("ana", "s")
+        late = SessionChanged("ana", "late", 1, FOREVER, None, epoch)
+        coordinator.change("a", [late])
+        assert coordinator.account("ana").sessions == 0
+        told = coordinator.lookup("a", ["ana"], True).records["ana"]
+        assert (told["hash"], told["sessions"]) == ("another hash", {})
+        assert coordinator.heartbeat("a", BEAT, 1.0).adopt == ["ana"], "the home ends the session, too"
+        new = SessionChanged("ana", "new", 1, FOREVER, None, store.owners(["ana"])["ana"][1])
+        coordinator.change("a", [new])
+        assert coordinator.account("ana").sessions == 1
+        assert coordinator.account("ana").subscriptions == 1
+
+
+def test_a_deleted_account_is_not_brought_back_by_a_broker_that_returns(tmp_path: Path) -> None:
+    with coordinating(tmp_path) as (coordinator, _):
+        epoch = with_ana(coordinator)
+        coordinator.delete_subscriber("ana")
+        unsent = Subscribed("ana", "y", "near", [], 0, epoch * 2**20 + 1)
+        assert coordinator.change("a", [unsent]).moved == ["ana"]
+        assert "ana" not in coordinator.register(broker("a"), 1.0).homes
+        assert coordinator.heartbeat("a", BEAT, 1.0).moved == ["ana"]
+        with pytest.raises(NotFound):
+            coordinator.account("ana")
+
+
+def test_operators_manage_accounts_over_http(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+    with (
+        serving(tmp_path, lease_s=600.0) as served,
+        httpx.Client(base_url=served.url, auth=AsBrokers()) as brokers,
+        httpx.Client(base_url=served.url, headers=headers) as operator,
+    ):
+        brokers.put("/brokers/a", json={"url": "http://127.0.0.1:9"})
+        for name in ("cy", "ana", "bob"):
+            brokers.post("/subscribers", json={"name": name, "hash": "h", "broker": "a"}).raise_for_status()
+        first = operator.get("/subscribers?limit=2").json()
+        assert ([one["name"] for one in first["subscribers"]], first["next"]) == (["ana", "bob"], "bob")
+        second = operator.get("/subscribers", params={"limit": 2, "after": "bob"}).json()
+        assert ([one["name"] for one in second["subscribers"]], second["next"]) == (["cy"], None)
+        ana = operator.get("/subscribers/ana").json()
+        assert ana.pop("created") > 1_700_000_000
+        assert ana == {"name": "ana", "broker": "a", "subscriptions": 0, "sessions": 0, "state": "active"}
+        assert operator.put("/subscribers/ana/disabled").json()["state"] == "disabled"
+        where = operator.get("/broker", headers={"Authorization": f"Bearer {subscriber_token('ana')}"})
+        assert (where.status_code, "is disabled" in where.json()["error"]) == (403, True)
+        assert operator.delete("/subscribers/ana/disabled").json()["state"] == "active"
+        short = operator.put("/subscribers/ana/password", json={"password": "short"})
+        assert (short.status_code, short.json()["error"]) == (422, "password: 8 to 1024 characters")
+        assert operator.put("/subscribers/ana/password", json={"password": "long enough"}).status_code == 204
+        ask = {"broker": "a", "names": ["ana"], "take": False}
+        found = brokers.post("/subscribers/lookup", json=ask).json()["subscribers"]["ana"]
+        assert found["hash"].startswith("$argon2id$")
+        assert operator.delete("/subscribers/ana").status_code == 200
+        for method, path in (
+            ("GET", "/subscribers/ana"),
+            ("PUT", "/subscribers/ana/disabled"),
+            ("DELETE", "/subscribers/ana/disabled"),
+            ("DELETE", "/subscribers/ana"),
+        ):
+            assert operator.request(method, path).status_code == 404, (method, path)
+        assert operator.put("/subscribers/ana/password", json={"password": "long enough"}).status_code == 404
