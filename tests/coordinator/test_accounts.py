@@ -37,11 +37,12 @@ def test_a_disabled_account_keeps_what_it_has_and_its_home_is_told(tmp_path: Pat
         assert account.created is not None
         assert coordinator.stale("a", {"ana": epoch}) == ["ana"], "what the home knows is out of date"
         assert coordinator.heartbeat("a", BEAT, 1.0).adopt == ["ana"]
-        record = coordinator.lookup("a", ["ana"], True).records["ana"]
+        found = coordinator.lookup("a", ["ana"], True)
+        record = found.records["ana"]
         assert record["disabled"]
         assert list(record["sessions"]) == ["s"]  # type: ignore[call-overload]
         assert list(record["subscriptions"]) == ["x"]  # type: ignore[call-overload]
-        coordinator.heartbeat("a", Report(0, 0, adopted=["ana"]), 1.1)
+        coordinator.heartbeat("a", Report(0, 0, adopted=found.handovers), 1.1)
         assert not coordinator.heartbeat("a", BEAT, 1.2).adopt
         coordinator.set_disabled("ana", True)
         assert not coordinator.heartbeat("a", BEAT, 1.3).adopt, "nothing has changed"
@@ -85,7 +86,7 @@ def test_a_deleted_account_is_not_brought_back_by_a_broker_that_returns(tmp_path
         unsent = Subscribed("ana", "y", "near", [], 0, epoch * 2**20 + 1)
         assert coordinator.change("a", [unsent]).moved == ["ana"]
         assert "ana" not in coordinator.register(broker("a"), 1.0).homes
-        assert coordinator.heartbeat("a", BEAT, 1.0).moved == ["ana"]
+        assert list(coordinator.heartbeat("a", BEAT, 1.0).moved) == ["ana"]
         with pytest.raises(NotFound):
             coordinator.account("ana")
 
