@@ -15,6 +15,7 @@ hypothesis.settings.register_profile("newsstand", deadline=None)
 hypothesis.settings.load_profile("newsstand")
 
 LONGEST = (
+    "faults/test_faults_short.py",
     "cli/test_commands.py",
     "cluster/test_faults.py",
     "cluster/test_data_cluster.py",
@@ -30,6 +31,13 @@ LONGEST = (
     "workload/test_bad2018.py",
 )
 """The files that take longest come first, so that of several processes none is left with one at the end."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults", "the long test of faults, tests/faults")
+    group.addoption("--seeds", default="1-5", help="seeds of the schedules: 3 or 1-5")
+    group.addoption("--kills", type=int, default=40, help="processes killed per seed, at least")
+    group.addoption("--pauses", type=int, default=20, help="processes paused per seed, at least")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

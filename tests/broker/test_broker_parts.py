@@ -171,7 +171,7 @@ def test_a_fault_of_reads_that_go_together_is_told_to_each() -> None:
 class Backing:
     """Backends over a scripted cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_s: float = 0) -> None:
         self.cluster = ScriptedCluster()
         self.stood: list[tuple[str, Standing]] = []
         self.backends = Backends(
@@ -179,7 +179,7 @@ class Backing:
             self.cluster.register,
             lambda *standing: self.stood.append(standing),
             lazily_s=0.05,
-            linger_s=0,
+            linger_s=linger_s,
         )
 
     async def __aenter__(self) -> Backing:
@@ -232,6 +232,39 @@ def test_a_stream_that_is_left_and_wanted_again_at_once_stays() -> None:
             at.frontend("fire")
             await asyncio.sleep(0.1)
             assert at.cluster.frontends == {stream: 1}
+
+    run(story)
+
+
+def test_a_stream_lingers_anew_after_the_cluster_was_away_for_another_broker_takes_it_up_late_too() -> None:
+    async def story() -> None:
+        async with Backing(linger_s=1000) as at:
+            left, other = at.frontend("left"), at.frontend("other")
+            await at.until({left: 1, other: 1})
+            at.frontend("left", -1)
+            at.backends._backends[left].idle_since -= 2000
+            at.cluster.failing = [Away("not now")]
+            more = at.frontend("more")
+            await at.until({left: 1, other: 1, more: 1})
+            at.backends._backends[left].idle_since -= 2000
+            at.backends.mark(left)
+            await at.until({other: 1, more: 1})
+
+    run(story)
+
+
+def test_a_stream_of_before_the_start_that_nobody_follows_lingers_and_is_dropped() -> None:
+    async def story() -> None:
+        async with Backing(linger_s=1000) as at:
+            kept, left = at.frontend("kept"), at.frontend("left")
+            await at.until({kept: 1, left: 1})
+            at.backends._backends.clear()  # as in a process that has just started
+            at.frontend("kept")
+            at.backends.linger([kept, left])
+            await at.until({kept: 1, left: 1})
+            at.backends._backends[left].idle_since -= 2000
+            at.backends.mark(left)
+            await at.until({kept: 1})
 
     run(story)
 

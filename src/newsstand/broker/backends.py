@@ -64,7 +64,7 @@ class Backends:
     def more(self, stream: str, channel: str, values: tuple[Scalar, ...]) -> None:
         """One frontend more stands behind a stream."""
         backend = self._backends.get(stream)
-        if backend is None:
+        if backend is None or not backend.frontends:
             backend = self._backends[stream] = _Backend(channel, values)
         backend.frontends += 1
         self._marked[stream] = None
@@ -80,6 +80,22 @@ class Backends:
         if not backend.frontends:
             backend.idle_since = asyncio.get_running_loop().time()
         self._wake_in(self._lazily_s if backend.frontends else self._linger_s)
+
+    def linger(self, streams: Iterable[str]) -> None:
+        """Drop streams that the cluster has and nobody follows here, but only when they have lingered."""
+        for stream in streams:
+            if stream not in self._backends:
+                self.more(stream, "", ())
+                self.fewer(stream)
+
+    def cluster_is_away(self) -> None:
+        """Let streams linger anew: a broker that takes them up cannot tell the cluster now, either."""
+        now = asyncio.get_running_loop().time()
+        for stream, backend in self._backends.items():
+            if not backend.frontends:
+                backend.idle_since = now
+                self._marked[stream] = None
+                self._wake_in(self._linger_s)
 
     async def standing(self, stream: str) -> Standing:
         """Where a stream stands at the cluster now; Away if the cluster cannot be told of it."""
@@ -117,6 +133,7 @@ class Backends:
                 pause = 0.0
             except Exception as error:
                 self._marked.update(dict.fromkeys(marked))
+                self.cluster_is_away()
                 self._wake.set()
                 pause = min(5.0, max(0.1, pause * 2))
                 fault = error if isinstance(error, NewsstandError) else Away("the data cluster was not understood")

@@ -311,7 +311,7 @@ class Parts:
     async def _join_cluster(self) -> None:
         """Register at the cluster, however long that takes, and go on saying that this process is the broker.
 
-        What the cluster has of this broker's that nobody follows is dropped.
+        What the cluster has of this broker's that nobody follows is dropped after a while.
         """
         if self.home is not None:
             await self.home.joined.wait()
@@ -321,9 +321,7 @@ class Parts:
                 await self._register()
                 await self.edge.channels.get()
                 known = [stream async for stream in self.edge.upstream.subscriptions()]
-                stale = [stream for stream in known if not self.edge.backends.frontends(stream)]
-                if stale:
-                    await self.edge.upstream.drop(stale)
+                self.edge.backends.linger(known)
                 self.edge.backends.mark_all()
                 break
             except TokenRefused:
@@ -342,8 +340,12 @@ class Parts:
             pause = min(5.0, pause * 2)
         while True:
             await asyncio.sleep(CHECK_IN_S)
-            with suppress(Away, NotFound):
+            try:
                 await self.edge.upstream.check_in()
+            except Away:
+                self.edge.backends.cluster_is_away()
+            except NotFound:
+                continue
 
     async def _register(self) -> bool:
         """Say where this broker is; whether the cluster did not know it."""

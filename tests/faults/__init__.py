@@ -1,0 +1,1 @@
+"""A real platform under random kills and pauses, and an independent recomputation of what it promised."""

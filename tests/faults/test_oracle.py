@@ -1,0 +1,169 @@
+"""The oracle finds each kind of broken promise in a journal that is written by hand, and none in a good one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from faults.interests import of_kind
+from faults.journal import Line
+from faults.oracle import judge
+
+KEY = of_kind("kind0").key
+IDS = ["a", "b", "c", "d"]
+LOG = [{"_seq": n, "id": id, "kind": "kind0", "lat": 0.0, "lon": 0.0} for n, id in enumerate(IDS, 1)]
+PUBLISHED: list[Line] = [
+    {"op": "publish", "key": id, "sent": 10.0 * n, "got": 10.0 * n + 1, "ids": [id], "status": 200,
+     "told": {"first": n, "last": n, "repeated": False}}
+    for n, id in enumerate(IDS, 1)
+]  # fmt: skip
+AWAY: list[Line] = [
+    {"op": "kill", "process": "coordinator", "at": 45.0},
+    {"op": "ready", "process": "coordinator", "at": 90.0},
+]
+
+
+def answer(op: str, at: float, broker: str = "b1", status: int | None = 200, **more: Any) -> Line:
+    return {"op": op, "sent": at, "got": at + 0.1, "broker": broker, "status": status, "session": 1, **more}
+
+
+def login() -> Line:
+    return answer("login", 0, durability="replicated")
+
+
+def subscribe(at: float = 1, status: int = 201, durability: str = "replicated", **more: Any) -> Line:
+    start = more.pop("position", 0)
+    facts = {"since": "now", "position": start, "head": start, "durability": durability}
+    return answer("subscribe", at, status=status, key=KEY, **facts, **more)
+
+
+def unsubscribe(at: float, durability: str = "replicated", **more: Any) -> Line:
+    return answer("unsubscribe", at, status=more.pop("status", 204), key=KEY, durability=durability, **more)
+
+
+def read(at: float, first: int, ids: str, after: int | None = None, **more: Any) -> Line:
+    results = [[position, id] for position, id in enumerate(ids, first)]
+    return answer("read", at, key=KEY, after=after, results=results, **more)
+
+
+def ack(at: float, position: int, durability: str = "replicated", **more: Any) -> Line:
+    return answer("ack", at, key=KEY, position=position, answered=position, durability=durability, **more)
+
+
+def listed(at: float, position: int | None, final: bool = False, **more: Any) -> Line:
+    return answer("list", at, found={} if position is None else {KEY: [position, 4]}, final=final, **more)
+
+
+def rules(
+    lines: Sequence[Line], streams: Sequence[str] = IDS, published: Sequence[Line] = PUBLISHED, log: Any = LOG
+) -> set[str]:
+    report = judge({"s1": lines}, published, AWAY, log, {KEY: list(streams)}, [KEY])
+    return {one.rule for one in report.violations}
+
+
+GOOD = [login(), subscribe(), read(22, 1, "ab"), ack(23, 1), read(42, 2, "bcd"), ack(43, 4)]
+
+
+def test_nothing_is_wrong_with_a_subscriber_who_gets_everything_once() -> None:
+    assert not rules([*GOOD, listed(44, 4), listed(200, 4, final=True)])
+
+
+def test_what_was_not_acknowledged_may_come_again() -> None:
+    again = [read(30, 2, "bc", broker="b2"), read(31, 2, "b", broker="b3")]
+    assert not rules([*GOOD[:4], *again, read(42, 2, "bcd"), ack(43, 4), listed(200, 4, final=True)])
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (read(30, 3, "cd"), "result lost"),
+        (read(30, 4, "d", after=2), "result lost"),
+        (read(30, 1, "ab", broker="b2"), "acknowledgement undone"),
+        (read(30, 2, "cb"), "order"),
+        (read(30, 2, "bb"), "order"),
+        (answer("read", 30, key=KEY, after=None, results=[[2, "b"], [4, "d"]]), "order"),
+        (listed(30, 0, broker="b2"), "acknowledgement undone"),
+        (listed(30, 3), "result lost"),
+        (listed(30, None, broker="b2"), "subscription undone"),
+        (answer("read", 30, status=404, key=KEY, after=None), "subscription undone"),
+        (unsubscribe(30, status=404), "subscription undone"),
+        (subscribe(30, broker="b2", position=2), "subscription undone"),
+        (answer("ack", 30, key=KEY, position=2, answered=1, durability="replicated"), "acknowledgement"),
+        (answer("list", 30, found={KEY: [1, 4], "other": [0, 0]}, final=False), "stranger"),
+        (answer("list", 30, status=401, found={}, final=False), "session lost"),
+        (answer("login", 30, status=401), "account lost"),
+    ],
+)
+def test_a_broken_promise_is_found(line: Line, rule: str) -> None:
+    assert rule in rules([*GOOD[:4], line])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        listed(30, 4, broker="b2"),
+        read(30, 1, "", broker="b2"),
+        subscribe(30, status=200, broker="b2"),
+        {"op": "told", "at": 30.0, "opened": 25.0, "broker": "b2", "key": KEY, "position": 4},
+    ],
+)
+def test_an_end_that_comes_back_is_found(line: Line) -> None:
+    line = {**line, "results": [[1, "a"]]} if line["op"] == "read" else line
+    assert "end undone" in rules([*GOOD[:4], unsubscribe(24), line])
+
+
+def test_a_connection_from_before_an_end_may_tell_of_its_stream() -> None:
+    told = {"op": "told", "at": 30.0, "opened": 20.0, "broker": "b1", "key": KEY, "position": 4}
+    assert not rules([*GOOD[:4], unsubscribe(24), told, listed(200, None, final=True)])
+
+
+def test_a_change_that_only_its_broker_has_binds_others_from_its_next_replicated_answer_on() -> None:
+    ended = [*GOOD[:4], unsubscribe(24, durability="broker")]
+    other = listed(30, 1, broker="b2")
+    assert not rules([*ended, other, listed(200, None, final=True)])
+    assert "end undone" in rules([*ended, listed(30, 1), listed(200, None, final=True)])
+    assert "end undone" in rules([*ended, other, listed(200, 4, final=True)])
+    replicated = answer("logout", 25, status=204, durability="replicated", session=9)
+    assert "end undone" in rules([*ended, replicated, other, listed(200, None, final=True)])
+
+
+def test_without_the_coordinator_another_broker_is_not_bound() -> None:
+    stale = [read(50, 1, "ab", broker="b2"), listed(51, 0, broker="b2")]
+    assert not rules([*GOOD, *stale, listed(200, 4, final=True)])
+    assert "acknowledgement undone" in rules([*GOOD, listed(51, 0), listed(200, 4, final=True)])
+
+
+def test_in_the_end_everything_holds_and_was_received() -> None:
+    assert "result lost" in rules([*GOOD[:4], listed(200, 1, final=True)])
+    assert "acknowledgement undone" in rules([*GOOD, listed(200, 3, final=True)])
+    assert "subscription undone" in rules([*GOOD, listed(200, None, final=True)])
+    assert "end" in rules(GOOD)
+
+
+def test_a_result_that_is_missing_in_the_stream_is_lost() -> None:
+    found = rules([login(), subscribe(), read(42, 1, "abd"), listed(200, 3, final=True)], streams=["a", "b", "d"])
+    assert {"stream", "result lost"} <= found
+
+
+def test_a_session_that_has_ended_is_not_accepted_any_more() -> None:
+    ended = answer("logout", 5, status=204, durability="replicated")
+    assert "session undone" in rules([login(), ended, answer("probe", 6, broker="b2")])
+    assert "session undone" not in rules([login(), ended, answer("probe", 6, broker="b2", status=401)])
+
+
+def test_a_publication_that_is_there_twice_or_not_at_all_is_found() -> None:
+    twice = [*LOG, {**LOG[0], "_seq": 5}]
+    assert "published twice" in rules([], log=twice)
+    assert "publication lost" in rules([], log=LOG[:3])
+    assert "log" in rules([], published=PUBLISHED[:3])
+    assert "stream" in rules([], streams=["a", "a", "b", "c", "d"])
+
+
+def test_an_answer_that_is_lost_leaves_both_possible_until_the_next() -> None:
+    lost = unsubscribe(24, status=None)
+    assert not rules(
+        [*GOOD[:4], lost, listed(30, None, broker="b2"), unsubscribe(31, status=404), listed(99, None, final=True)]
+    )
+    assert not rules([*GOOD[:4], lost, listed(30, 1, broker="b2"), unsubscribe(31), listed(99, None, final=True)])
