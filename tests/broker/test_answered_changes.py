@@ -79,6 +79,20 @@ def test_a_subscription_that_was_dropped_does_not_return_after_a_kill(edge: Edge
             assert ann.get("/subscriptions").json() == {"subscriptions": []}
 
 
+def test_answers_about_sessions_say_where_they_are_durable(edge: Edge) -> None:
+    who = {"name": "ann", "password": "correct horse battery"}
+    with httpx.Client(base_url=edge.start("a").url, timeout=20) as ann:
+        assert ann.post("/subscribers", json=who).status_code == 201
+        begun = ann.post("/login", json=who)
+        refreshed = ann.post("/refresh", json={"refresh": begun.json()["refresh"]})
+        ann.headers["Authorization"] = f"Bearer {refreshed.json()['access']}"
+        ended = ann.post("/logout")
+        assert all(replicated(answer) for answer in (begun, refreshed, ended))
+        ann.headers["Authorization"] = f"Bearer {ann.post('/login', json=who).json()['access']}"
+        edge.coordinator.kill()
+        assert ann.delete("/sessions").headers["Newsstand-Durability"] == "broker"
+
+
 def test_answered_changes_hold_at_another_broker_when_the_broker_never_returns(edge: Edge, press: Press) -> None:
     first = edge.start("a")
     with closing(login(first.url, "ann")) as ann:

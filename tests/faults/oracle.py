@@ -3,7 +3,7 @@
 It knows nothing of the platform but what it promises:
 
 - What is answered with `Newsstand-Durability: replicated` holds at every broker from then on. What a broker alone
-  has holds there at once, and everywhere from that broker's next replicated answer on: changes leave in order.
+  has holds there from then on, and everywhere in the end.
 - While the coordinator is away a broker cannot know what happened at others: what it says of a subscriber that was
   elsewhere in between binds nobody.
 - In the end, when everything runs, all that was answered holds.
@@ -11,8 +11,7 @@ It knows nothing of the platform but what it promises:
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -56,8 +55,6 @@ class World:
 
     away: Sequence[tuple[float, float]]
     """When the coordinator was, or could be taken for, away."""
-    replicated: Mapping[str, tuple[list[float], list[float]]]
-    """For each broker when requests with replicated answers were sent, and the first answer to any sent since."""
     log: Sequence[Line]
     streams: Mapping[str, Sequence[str]]
     """The ids of each stream's results, read from the cluster in the end."""
@@ -66,16 +63,10 @@ class World:
     """When publications were sent for the first time, and answered for the first time."""
 
     def asks_coordinator(self, line: Line) -> bool:
-        """Whether the coordinator answered all the while."""
-        return not any(start <= line["got"] and line["sent"] <= end for start, end in self.away)
-
-    def everywhere_from(self, line: Line) -> float:
-        """When an answered change is known to every broker that asks the coordinator."""
+        """Whether the broker of an answer had the coordinator's at that time."""
         if line.get("durability") == "replicated":
-            return float(line["got"])
-        sent, first = self.replicated.get(line["broker"], ([], []))
-        place = bisect_left(sent, line["got"])
-        return first[place] if place < len(first) else float("inf")
+            return True
+        return not any(start <= line["got"] and line["sent"] <= end for start, end in self.away)
 
 
 def judge(
@@ -97,7 +88,7 @@ def judge(
             sent_at.setdefault(id, line["sent"])
             if line["status"] == 200:
                 answered_at.setdefault(id, line["got"])
-    world = World(_away(faults), _replicated(journals.values()), log, streams, sent_at, answered_at)
+    world = World(_away(faults), log, streams, sent_at, answered_at)
     for who, lines in journals.items():
         _Account(who, world, report).judge(lines)
     return report
@@ -151,30 +142,13 @@ def _away(faults: Sequence[Line]) -> list[tuple[float, float]]:
     return spans if begun is None else [*spans, (begun, float("inf"))]
 
 
-def _replicated(journals: Iterable[Sequence[Line]]) -> dict[str, tuple[list[float], list[float]]]:
-    by_broker: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for lines in journals:
-        for line in lines:
-            if line.get("durability") == "replicated":
-                by_broker[line["broker"]].append((line["sent"], line["got"]))
-    found = {}
-    for broker, pairs in by_broker.items():
-        pairs.sort()
-        first, earliest = [], float("inf")
-        for _, got in reversed(pairs):
-            earliest = min(earliest, got)
-            first.append(earliest)
-        found[broker] = [sent for sent, _ in pairs], first[::-1]
-    return found
-
-
 @dataclass
 class _Fact:
     """What was answered last of a subscription or session: whether there is one. None: nobody knows."""
 
     exists: bool | None
     broker: str = ""
-    everywhere_from: float = float("inf")
+    is_replicated: bool = False
     answered: float = 0.0
 
 
@@ -237,18 +211,19 @@ class _Account:
         """Whether the broker of an answer has to know a fact."""
         if fact.exists is None:
             return False
-        return line["broker"] == fact.broker or (
-            fact.everywhere_from <= line["sent"] and self._world.asks_coordinator(line)
-        )
+        return line["broker"] == fact.broker or (fact.is_replicated and self._world.asks_coordinator(line))
 
     def _fact(self, exists: bool, line: Line) -> _Fact:
-        return _Fact(exists, line["broker"], self._world.everywhere_from(line), line["got"])
+        return _Fact(exists, line["broker"], line.get("durability") == "replicated", line["got"])
 
     def _changed(self, line: Line) -> None:
-        """Note that a subscription was changed by a broker that may not know its state."""
-        if line["broker"] != self._verified and not self._world.asks_coordinator(line):
+        """Note whether a subscription was changed by a broker that may not know its state."""
+        asks = self._world.asks_coordinator(line)
+        self._report.figures["changes without the coordinator"] += not asks
+        if line["broker"] != self._verified and not asks:
             self._doubtful.add(line["key"])
-            self._report.figures["changes without the coordinator"] += 1
+        elif line["durability"] == "replicated":
+            self._doubtful.discard(line["key"])
 
     def _wrong(self, rule: str, what: str, line: Line) -> None:
         self._report.wrong(rule, self._who, what, line)
@@ -288,8 +263,8 @@ class _Account:
         if status == 200 and held.fact.exists is False and binding:
             self._wrong("end undone", "the subscription had ended, and is there", line)
         self._changed(line)
-        if status == 201 and line["since"] == "now" and line["position"] != line["head"]:
-            self._wrong("position", "a new subscription does not begin at the head", line)
+        if line["position"] > line["head"] or line["head"] > len(self._world.streams[key]):
+            self._wrong("position", "it begins beyond the head, or the head is beyond the stream", line)
         start = line["position"]
         self._held[key] = _Subscription(self._fact(True, line), start, line["got"], start, [], start)
 

@@ -119,14 +119,12 @@ def test_a_connection_from_before_an_end_may_tell_of_its_stream() -> None:
     assert not rules([*GOOD[:4], unsubscribe(24), told, listed(200, None, final=True)])
 
 
-def test_a_change_that_only_its_broker_has_binds_others_from_its_next_replicated_answer_on() -> None:
+def test_a_change_that_only_its_broker_has_binds_others_in_the_end() -> None:
     ended = [*GOOD[:4], unsubscribe(24, durability="broker")]
     other = listed(30, 1, broker="b2")
     assert not rules([*ended, other, listed(200, None, final=True)])
     assert "end undone" in rules([*ended, listed(30, 1), listed(200, None, final=True)])
     assert "end undone" in rules([*ended, other, listed(200, 4, final=True)])
-    replicated = answer("logout", 25, status=204, durability="replicated", session=9)
-    assert "end undone" in rules([*ended, replicated, other, listed(200, None, final=True)])
 
 
 def test_without_the_coordinator_another_broker_is_not_bound() -> None:

@@ -21,6 +21,7 @@ from newsstand.broker.api_shapes import (
     Refresh,
     Registration,
 )
+from newsstand.broker.api_subscriptions import durability_header
 from newsstand.broker.desk import Desk
 from newsstand.broker.members import Member
 from newsstand.broker.records import Allowed, Record
@@ -71,7 +72,8 @@ def account_routes(desk: Desk) -> APIRouter:
         given = await desk.body(request, Login)
         allow = None if given.allow is None else [Allowed(one.channel, one.values) for one in given.allow]
         with _noted(request, given.name) as address:
-            return answer(await desk.members.login(given.name, given.password, allow, address))
+            pair = await desk.members.login(given.name, given.password, allow, address)
+        return answer(pair, headers=durability_header())
 
     @routes.post(
         "/refresh",
@@ -83,16 +85,17 @@ def account_routes(desk: Desk) -> APIRouter:
         """New tokens for the session of a refresh token, which is good once."""
         given = await desk.body(request, Refresh)
         try:
-            return answer(await desk.members.refresh(given.refresh))
+            pair = await desk.members.refresh(given.refresh)
         except BadToken as error:
             raise unauthorized(str(error)) from None
+        return answer(pair, headers=durability_header())
 
     @routes.post("/logout", status_code=204, response_class=Response, responses=problems(401, 503, 507))
     async def logout(request: Request) -> Response:
         """End the session of the token: it is not accepted any more."""
         member = await desk.member(request)
         await desk.members.end(member.name, [member.claims.session])
-        return Response(status_code=204)
+        return Response(status_code=204, headers=durability_header())
 
     @routes.delete("/sessions", status_code=204, response_class=Response, responses=problems(*TOKEN, 503, 507))
     async def end_sessions(request: Request) -> Response:
@@ -101,7 +104,7 @@ def account_routes(desk: Desk) -> APIRouter:
         if member.claims.allow is not None:
             raise Refused(403, "a token that is limited cannot end other sessions")
         await desk.members.end(member.name, list(member.record.sessions))
-        return Response(status_code=204)
+        return Response(status_code=204, headers=durability_header())
 
     @routes.put(
         "/subscribers/{name}/password",
