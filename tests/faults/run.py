@@ -15,9 +15,10 @@ from pathlib import Path
 import aiohttp
 import httpx
 
+from faults.findings import Report
 from faults.interests import ALL, CHANNELS, LONE, STEADY
 from faults.journal import Journal, Line, lines, now
-from faults.oracle import Report, judge
+from faults.oracle import judge
 from faults.platform import Platform
 from faults.publisher import Publisher
 from faults.schedule import BROKERS, Fault

@@ -1,4 +1,4 @@
-"""A real platform for a minute: each kind of process is killed once, and nothing that was answered is lost."""
+"""A real platform for a minute: each kind of process is killed, and what was answered holds."""
 
 from __future__ import annotations
 
