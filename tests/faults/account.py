@@ -166,12 +166,15 @@ class Account:
                 self._wrong("acknowledgement", "the answer is a lower position", line)
             held.acknowledged.append((line["position"], self._fact(True, line)))
         self._presence(line["key"], line["status"], line)
+        if line["status"] == 200 and line.get("durability") == "replicated" and held.fact.exists:
+            held.fact = self._fact(True, line)  # changes leave a broker in order
 
     def _presence(self, key: str, status: int | None, line: Line) -> None:
         """Check that a subscription answers if there is one, and is 404 if there is none."""
         held = self._held[key]
         if key in self._doubtful or not self._binds(held.fact, line):
             return
+        self._report.figures["subscriptions checked"] += 1
         if status == 404 and held.fact.exists:
             self._wrong("subscription undone", "it is not there", line)
         if status in (200, 422) and not held.fact.exists:
@@ -182,6 +185,7 @@ class Account:
         held = self._held[key]
         if key in self._doubtful or not held.fact.exists or not self._binds(held.fact, line):
             return
+        self._report.figures["positions checked"] += 1
         least = max([held.start, *(at for at, fact in held.acknowledged if self._binds(fact, line))])
         if position < least:
             self._wrong("acknowledgement undone", f"{position} of {key} is below {least}", line)

@@ -191,9 +191,7 @@ class Subscriber:
         ready = [key for key in self._interests if key not in self.held and key not in self._spent]
         if not ready or len(self.held) >= MOST_HELD:
             return True
-        return await self._subscribe(
-            self._rng.choice(ready), self._rng.choice(["now", "now", "now", "earliest", 0])
-        )
+        return await self._subscribe(self._rng.choice(ready), self._rng.choice(SINCE))
 
     async def _subscribe(self, key: str, since: str | int) -> bool:
         interest = ALL[key]
