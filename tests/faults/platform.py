@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -53,12 +53,6 @@ class Process:
             return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
         except httpx.HTTPError:
             return False
-
-    def wait_ready(self) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while not self.is_ready():
-            assert time.monotonic() < until, f"{self.name} is not ready: {self._log.read_text()[-3000:]}"
-            time.sleep(0.1)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children."""
@@ -136,9 +130,7 @@ class Platform:
         for stage in (["cluster", "coordinator"], BROKERS):
             for name in stage:
                 self.processes[name].start()
-            for name in stage:
-                self.processes[name].wait_ready()
-                self._note("ready", name)
+            self._wait_ready(stage)
 
     def strike(self, kind: str, targets: tuple[str, ...], whole: bool) -> None:
         """Kill or pause processes at once."""
@@ -157,9 +149,16 @@ class Platform:
                 self.processes[name].start()
             else:
                 self.processes[name].send(signal.SIGCONT)
-        for name in targets:
-            self.processes[name].wait_ready()
-            self._note("ready", name)
+        self._wait_ready(targets)
+
+    def _wait_ready(self, names: Sequence[str]) -> None:
+        until, waiting = time.monotonic() + PATIENCE_S, list(names)
+        while waiting:
+            for name in [name for name in waiting if self.processes[name].is_ready()]:
+                self._note("ready", name)
+                waiting.remove(name)
+            assert time.monotonic() < until, f"not ready in {PATIENCE_S:.0f} s: {waiting}"
+            time.sleep(0.1)
 
     def stop(self) -> None:
         for process in self.processes.values():
