@@ -16,6 +16,7 @@ import httpx
 from faults.interests import APP
 from faults.journal import Journal, now
 from faults.schedule import BROKERS
+from newsstand.serving.credentials import broker_credential
 
 SECRET = "a secret of this platform, long enough"
 NEWSSTAND = (sys.executable, "-m", "newsstand.cli.main")
@@ -80,6 +81,9 @@ class Platform:
         app, data = folder / "app", folder / "data"
         app.mkdir()
         (app / "newsstand.toml").write_text(APP)
+        data.mkdir(mode=0o700)
+        (data / "platform.secret").write_text(SECRET)
+        (data / "platform.secret").chmod(0o600)
         self._journal = journal
         ports = free_ports(2 + len(BROKERS))
         cluster_url, coordinator_url = (f"http://127.0.0.1:{port}" for port in ports[:2])
@@ -107,13 +111,8 @@ class Platform:
                 *where,
             )
         self._token = data / "admin.token"
-        env = {
-            "NEWSSTAND_BROKER_SECRET": SECRET,
-            "NEWSSTAND_BROKER_TOKEN_FILE": str(self._token),
-            "NEWSSTAND_COORDINATOR_SECRET": SECRET,
-        }
         self.processes = {
-            name: Process(name, port, (*NEWSSTAND, *command), env, folder / f"{name}.log")
+            name: Process(name, port, (*NEWSSTAND, *command), _secrets(name), folder / f"{name}.log")
             for port, (name, command) in zip(ports, commands.items(), strict=True)
         }
         self.data = data
@@ -166,6 +165,12 @@ class Platform:
 
     def _note(self, what: str, name: str) -> None:
         self._journal.write(op=what, process=name, at=now())
+
+
+def _secrets(name: str) -> Mapping[str, str]:
+    if name in BROKERS:
+        return {"NEWSSTAND_BROKER_TOKEN": broker_credential(SECRET, name)}
+    return {"NEWSSTAND_COORDINATOR_SECRET": SECRET}
 
 
 def free_ports(count: int) -> list[int]:
