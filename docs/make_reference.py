@@ -246,13 +246,13 @@ All commands of this group need to know which platform: `--app` for one that `ne
 or with `--app` and the secret in its data folder, the command makes one for itself; else it is `NEWSSTAND_TOKEN`.
 """,
     "newsstand user show": """\
-`--json` prints the account, as [the coordinator](coordinator-api.md#get-subscribersname) answers.
+`--json` prints the account of that name, as [the coordinator](coordinator-api.md#get-subscribersname) answers.
 """,
     "newsstand user disable": """\
-`--json` prints the account.
+`--json` prints the account of that name.
 """,
     "newsstand user enable": """\
-`--json` prints the account.
+`--json` prints the account of that name.
 """,
     "newsstand user delete": """\
 `--json` prints `{deleted}`: the name. Without a terminal it needs `--yes`.

@@ -201,7 +201,7 @@ def test_the_options_that_take_values_are_known() -> None:
         ("cluster nowhere", "nowhere: no such folder"),
         ("cluster mine --port 70000", "Invalid value for '--port': "),
         ("channel list mine", "mine: has no newsstand.toml"),
-        ("token --name gate --scope write", "scope 'write' is none of admin, read, "),
+        ("token cluster --name gate --scope write", "scope 'write' is none of admin, read, "),
         ("brokers", "No such command 'brokers'."),
     ],
 )
