@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from broker_process import Process, start_broker, start_coordinator, wait_ready
+from broker_process import Process, as_operator, start_broker, start_coordinator, wait_ready
 from press import Press
 from test_broker_live import login, subscribe, until_head
 
@@ -19,13 +21,13 @@ class Edge:
 
     def __init__(self, press: Press, folder: Path) -> None:
         self._press = press
-        self._folder = folder
+        self.folder = folder
         self.coordinator = start_coordinator(folder / "coordinator", 0, "--lease-s", 1)
         self.brokers: dict[str, Process] = {}
 
     def start(self, name: str, port: int = 0) -> Process:
         more = ("--coordinator", self.coordinator.url)
-        broker = start_broker(self._folder / name, self._press.url, name, port, *more)
+        broker = start_broker(self.folder / name, self._press.url, name, port, *more)
         self.brokers[name] = broker
         wait_ready(broker.url)
         return broker
@@ -64,6 +66,34 @@ def until_replicated(client: httpx.Client) -> None:
             return
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def found_at(broker: Process, client: httpx.Client) -> dict[str, int]:
+    """Return a subscriber's subscriptions at a broker, with their positions; ask again while it is busy."""
+    until = time.monotonic() + 20
+    while True:
+        answer = httpx.get(f"{broker.url}/subscriptions", headers=client.headers, timeout=20)
+        if answer.status_code == 200:
+            return {one["id"]: one["position"] for one in answer.json()["subscriptions"]}
+        assert answer.status_code == 503, answer.text
+        assert time.monotonic() < until, answer.text
+        time.sleep(0.05)
+
+
+def print_fire(press: Press, *ids: str) -> None:
+    press.print([{"channel": "of_kind", "values": ["fire"], "payload": {"id": one}} for one in ids])
+
+
+def until_dead(edge: Edge, name: str) -> None:
+    """Wait until the coordinator has given a broker up."""
+    headers = {"Authorization": f"Bearer {as_operator()}"}
+    until = time.monotonic() + 20
+    while True:
+        listed = httpx.get(f"{edge.coordinator.url}/brokers", headers=headers).raise_for_status().json()["brokers"]
+        if {one["name"]: one["state"] for one in listed}[name] == "dead":
+            return
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_a_subscription_that_was_dropped_does_not_return_after_a_kill(edge: Edge) -> None:
@@ -121,7 +151,118 @@ def test_without_the_coordinator_the_answer_says_so_and_nothing_is_undone(edge: 
         gone = ann.delete(f"/subscriptions/{subscription['id']}")
         assert gone.headers["Newsstand-Durability"] == "broker"
         broker.kill()
-        edge.coordinator = start_coordinator(edge._folder / "coordinator", port, "--lease-s", 1)
+        edge.coordinator = start_coordinator(edge.folder / "coordinator", port, "--lease-s", 1)
         edge.restart("a")
         until_replicated(ann)
         assert ann.get("/subscriptions").json() == {"subscriptions": []}
+
+
+def test_a_subscription_is_at_another_broker_as_soon_as_it_was_answered(edge: Edge) -> None:
+    first, second = edge.start("a"), edge.start("b")
+    with closing(login(first.url, "ann")) as ann:
+        until_replicated(ann)
+        made = ann.post("/subscriptions", json={"channel": "of_kind", "values": {"kind": "fire"}})
+        first.kill()
+        assert (made.status_code, replicated(made)) == (201, True)
+        assert found_at(second, ann) == {made.json()["id"]: made.json()["position"]}
+
+
+def test_positions_never_go_back_while_the_coordinator_goes_and_returns(edge: Edge, press: Press) -> None:
+    first = edge.start("a")
+    with closing(login(first.url, "ann")) as ann:
+        until_replicated(ann)
+        kept = subscribe(ann, kind="fire")
+        start = int(str(kept["position"]))
+        print_fire(press, *"abcdefghi")
+        until_head(ann, kept, start + 9)
+        port = int(edge.coordinator.url.rpartition(":")[2])
+        answers = []
+        for position in range(start + 1, start + 10):
+            if position == start + 4:
+                edge.coordinator.kill()
+            if position == start + 7:
+                edge.coordinator = start_coordinator(edge.folder / "coordinator", port, "--lease-s", 1)
+            acked = ann.post(f"/subscriptions/{kept['id']}/ack", json={"position": position})
+            assert acked.status_code == 200, acked.text
+            assert found_at(first, ann) == {kept["id"]: position}
+            answers.append(acked.headers["Newsstand-Durability"])
+        assert answers[:6] == ["replicated"] * 3 + ["broker"] * 3
+        until_replicated(ann)
+        first.kill()
+        assert found_at(edge.start("b"), ann) == {kept["id"]: start + 9}
+
+
+def test_a_broker_that_was_stopped_beyond_its_lease_takes_nothing_back(edge: Edge, press: Press) -> None:
+    first, second = edge.start("a"), edge.start("b")
+    with closing(login(first.url, "ann")) as ann:
+        until_replicated(ann)
+        kept, dropped = subscribe(ann, kind="fire"), subscribe(ann, kind="flood")
+        head = int(str(kept["position"])) + 3
+        print_fire(press, *"abc")
+        until_head(ann, kept, head)
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            until_dead(edge, "a")
+            with closing(httpx.Client(base_url=second.url, headers=ann.headers, timeout=20)) as moved:
+                assert moved.delete(f"/subscriptions/{dropped['id']}").status_code == 204
+                until_head(moved, kept, head)
+                acked = moved.post(f"/subscriptions/{kept['id']}/ack", json={"position": head})
+                assert replicated(acked)
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        gone = ann.get(f"/subscriptions/{dropped['id']}")
+        assert gone.status_code in (404, 503), gone.text
+        until_replicated(ann)
+        assert found_at(first, ann) == {kept["id"]: head}
+        assert found_at(second, ann) == {kept["id"]: head}
+
+
+def test_of_two_brokers_with_one_name_the_second_stops_and_the_first_serves_everything(
+    edge: Edge, press: Press, tmp_path: Path
+) -> None:
+    first = edge.start("a")
+    with closing(login(first.url, "ann")) as ann:
+        kept = subscribe(ann, kind="fire")
+        more = ("--coordinator", edge.coordinator.url)
+        second = start_broker(tmp_path / "other", press.url, "a", 0, *more)
+        try:
+            address = second.url
+            start = int(str(kept["position"]))
+            for half in (range(20), range(20, 40)):
+                print_fire(press, *map(str, half))
+                until_head(ann, kept, start + half.stop)
+            assert second.ended() == 2
+        finally:
+            second.kill()
+        assert [line for line in second.said if f"a broker named 'a' runs at {first.url}" in line]
+        assert not any("Traceback" in line for line in second.said), second.said
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"{address}/readyz")
+        results = ann.get(f"/subscriptions/{kept['id']}/results", params={"limit": 100}).json()["results"]
+        assert [one["payload"]["id"] for one in results] == [str(one) for one in range(40)]
+        assert httpx.get(f"{first.url}/readyz").status_code == 200
+
+
+@pytest.mark.slow
+def test_of_two_brokers_without_a_coordinator_the_cluster_refuses_the_second(press: Press, tmp_path: Path) -> None:
+    first = start_broker(tmp_path / "one", press.url, "twin")
+    second = None
+    try:
+        wait_ready(first.url)
+        with closing(login(first.url, "ann")) as ann:
+            kept = subscribe(ann, kind="fire")
+            second = start_broker(tmp_path / "other", press.url, "twin")
+            assert httpx.get(f"{second.url}/readyz").status_code == 503
+            start = int(str(kept["position"]))
+            for half in (range(20), range(20, 40)):
+                print_fire(press, *map(str, half))
+                until_head(ann, kept, start + half.stop)
+            assert second.ended(90) == 2
+            assert [line for line in second.said if "another process acts as broker 'twin'" in line]
+            results = ann.get(f"/subscriptions/{kept['id']}/results", params={"limit": 100}).json()["results"]
+            assert [one["payload"]["id"] for one in results] == [str(one) for one in range(40)]
+            assert httpx.get(f"{first.url}/readyz").status_code == 200
+    finally:
+        first.kill()
+        if second is not None:
+            second.kill()

@@ -19,7 +19,7 @@ from newsstand.broker.journal import Journal
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.page_content import Content
-from newsstand.broker.records import Allowed, Held, Record, Session, frontend_id
+from newsstand.broker.records import Allowed, Change, Held, Record, Session, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store_sqlite import SqliteStore
@@ -588,5 +588,27 @@ def test_a_subscription_made_while_its_subscriber_goes_and_comes_is_followed(tmp
             return
         back = await at.member("ann")
         assert [one.channel for one in at.edge.subscriptions(back)] == ["of_kind"]
+
+    play(tmp_path, story)
+
+
+def test_a_change_of_a_subscriber_that_moves_meanwhile_is_taken_up_when_it_returns(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann = await at.member("ann")
+        dropped = await at.follows(ann, "flood")
+        write = at.members._journal.write
+
+        async def write_and_move(*changes: Change) -> None:
+            await write(*changes)
+            at.members.fence({"ann": 0})
+
+        at.members._journal.write = write_and_move  # type: ignore[method-assign]
+        for change in (at.follows(ann, "fire"), at.edge.unsubscribe(ann, dropped)):
+            with pytest.raises(Elsewhere):
+                await change
+            at.members._fenced.clear()
+        (listed,) = at.edge.subscriptions(ann)
+        assert at.edge.subscription(ann, listed.id) == listed
+        assert list(at.edge.core) == [at.cluster.stream("fire")]
 
     play(tmp_path, story)

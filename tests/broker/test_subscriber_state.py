@@ -46,14 +46,16 @@ SECRET = "a secret of at least thirty-two characters"
 PASSWORD = "a password of the model"
 LEASE_S = 3.0
 BROKERS = ("a", "b", "c")
-SUBSCRIBERS = ("ann", "bob")
+SUBSCRIBERS = ("ann",)
 KEYS = ("x", "y")
 Link = Literal["up", "cut", "deaf", "late"]
 T = TypeVar("T")
 
 
+a_broker = st.sampled_from("aabbc")
+"""The fewer there are, the more often they get into each other's way."""
 SUBJECTS = {
-    "at": st.sampled_from(BROKERS),
+    "at": a_broker,
     "name": st.sampled_from(SUBSCRIBERS),
     "one": st.sampled_from(KEYS),
 }
@@ -214,7 +216,7 @@ class Login:
 
 
 class World(RuleBasedStateMachine):
-    """Three brokers, a coordinator, two subscribers with two subscriptions each."""
+    """Three brokers, a coordinator, a subscriber with two subscriptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -283,22 +285,22 @@ class World(RuleBasedStateMachine):
         self.nodes[name] = node = Node(name, Path(self.folder.name), self)
         self.run(node.beat())
 
-    @rule(name=st.sampled_from(BROKERS))
+    @rule(name=a_broker)
     def kill_broker(self, name: str) -> None:
         if name in self.nodes:
             self.nodes.pop(name).kill()
 
-    @rule(name=st.sampled_from(BROKERS))
+    @rule(name=a_broker)
     def start_broker(self, name: str) -> None:
         if name not in self.nodes:
             self.start(name)
 
-    @rule(name=st.sampled_from(BROKERS), paused=st.booleans())
+    @rule(name=a_broker, paused=st.booleans())
     def pause(self, name: str, paused: bool) -> None:
         if name in self.nodes:
             self.nodes[name].is_paused = paused
 
-    @rule(name=st.sampled_from(BROKERS), link=st.sampled_from(["up", "up", "cut", "deaf", "late"]))
+    @rule(name=a_broker, link=st.sampled_from(["up", "up", "cut", "deaf", "late"]))
     def connect(self, name: str, link: Link) -> None:
         if name in self.nodes:
             self.nodes[name].network.link = link
@@ -333,7 +335,7 @@ class World(RuleBasedStateMachine):
             if self.api is not None:
                 self.coordinator.tick(self.now)
 
-    @rule(name=st.sampled_from(BROKERS))
+    @rule(name=a_broker)
     def beat(self, name: str) -> None:
         if name in self.nodes and not self.nodes[name].is_paused:
             self.run(self.nodes[name].beat())
@@ -420,7 +422,7 @@ class World(RuleBasedStateMachine):
         if one in found and expected.there == {True}:
             assert found[one]["acked"] >= expected.stored, (name, one)
 
-    @rule(at=st.sampled_from(BROKERS), name=st.sampled_from(SUBSCRIBERS))
+    @rule(at=a_broker, name=st.sampled_from(SUBSCRIBERS))
     def look(self, at: str, name: str) -> None:
         """A client lists its subscriptions: a broker that can ask the coordinator shows what was answered."""
         node = self.serving(at)
@@ -452,7 +454,7 @@ class World(RuleBasedStateMachine):
     def acknowledge(self, at: str, name: str, one: str) -> None:
         self.do(at, name, one, "ack")
 
-    @rule(at=st.sampled_from(BROKERS), name=st.sampled_from(SUBSCRIBERS))
+    @rule(at=a_broker, name=st.sampled_from(SUBSCRIBERS))
     def log_in(self, at: str, name: str) -> None:
         node = self.serving(at)
         if node is None:
@@ -467,7 +469,7 @@ class World(RuleBasedStateMachine):
             access, refresh, is_durable = self.run(ask())
             self.begun[access] = Login(name, refresh, is_durable)
 
-    @rule(at=st.sampled_from(BROKERS), data=st.data())
+    @rule(at=a_broker, data=st.data())
     def log_out(self, at: str, data: st.DataObject) -> None:
         node = self.serving(at)
         if node is None or not self.begun:
@@ -493,7 +495,7 @@ class World(RuleBasedStateMachine):
         if is_durable or is_certain:
             self.ended[access] = is_durable
 
-    @rule(at=st.sampled_from(BROKERS), data=st.data())
+    @rule(at=a_broker, data=st.data())
     def use_a_session(self, at: str, data: st.DataObject) -> None:
         node = self.serving(at)
         tokens = [*sorted(self.begun), *sorted(self.ended)]

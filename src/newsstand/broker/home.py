@@ -167,6 +167,7 @@ class Home:
         self.joined = asyncio.Event()
         """The coordinator has accepted this broker, or does not answer: the broker may serve."""
         self.is_up = False
+        """Whether the coordinator answered last; it stays so during a heartbeat, or nothing would be checked."""
         self.overlay: Overlay | None = None
 
     # Leases.
@@ -352,13 +353,15 @@ class Home:
 
     async def beat(self) -> None:
         """Say that the broker lives, after registering if it has to, and do what the coordinator answers."""
-        self.is_up = False
         try:
             try:
                 sent, beat = await self._beat()
             except Unregistered:
                 self._registration = None
                 sent, beat = await self._beat()
+        except BaseException:
+            self.is_up = False
+            raise
         finally:
             if self._duplicate_since is None:
                 self.joined.set()

@@ -336,11 +336,17 @@ class Members:
         await self._journal.write(*changes)
         if self.home is not None and not all(isinstance(change, HERE_ONLY) for change in changes):
             durability.set("replicated" if await self.home.changes.replicate() else "broker")
+        gone = ""
         for change in changes:
             apply(self.records, change)
             name = change.record.name if isinstance(change, Adopt) else change.name
-            if name in self._fenced or name not in self.records:
-                raise Elsewhere(name)
+            record = self.records.get(name)
+            if record is None or name in self._fenced:
+                gone = name
+                if record is not None and self.comings is not None:  # the caller does not go on
+                    self.comings.caught_up(record, [change])
+        if gone:
+            raise Elsewhere(gone)
 
     async def subscribe(
         self, name: str, key: str, channel: str, values: list[Scalar], position: int
