@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from broker_process import SECRET, Process, as_operator, start_broker, start_coordinator, wait_ready
-from press import ADMIN, Press
+from press import ADMIN, APP, Press
 from test_broker_live import PASSWORD, login, sockets, subscribe
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
@@ -191,6 +191,26 @@ def test_a_broker_with_a_coordinator_lists_nobody(pair: Pair) -> None:
     headers = {"Authorization": f"Bearer {as_operator('one')}"}
     refused = httpx.get(f"{pair.url('one')}/subscribers", headers=headers)
     assert (refused.status_code, pair.coordinator.url in refused.json()["error"]) == (409, True)
+
+
+def test_an_app_names_the_coordinator_and_the_secret_of_its_platform(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = tmp_path / "app"
+    (app / "data" / "coordinator").mkdir(parents=True)
+    (app / "newsstand.toml").write_text(APP)
+    assert run(["user", "list", "--app", str(app)]) == 2
+    assert "no platform has run over" in capsys.readouterr().err
+    coordinator = start_coordinator(tmp_path / "coordinator")
+    try:
+        port = coordinator.url.rpartition(":")[2]
+        table = f'[coordinator]\nhost = "127.0.0.1"\nport = {port}\n'
+        (app / "data" / "coordinator" / "coordinator.toml").write_text(table)
+        (app / "data" / "platform.secret").write_text(SECRET)
+        assert run(["user", "list", "--app", str(app), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"subscribers": [], "next": None}
+    finally:
+        coordinator.kill()
 
 
 @pytest.mark.parametrize(
