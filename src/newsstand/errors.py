@@ -17,6 +17,7 @@ NewsstandError
 ├── LimitReached        a limit of the settings is reached: something has to go first
 ├── Duplicate           another process acts as the broker of that name
 ├── Busy                more is coming in than goes out: try again after a while
+├── Unavailable         a database is locked or away: nothing was changed, try again after a while
 ├── NoRoom              the disk is full: nothing was added, and what was accepted before is intact
 └── NoJava              Spark needs a Java runtime and none was found
 """
@@ -95,6 +96,15 @@ class Busy(NewsstandError):
 
     def __init__(self, message: str, after_s: float = 1.0) -> None:
         super().__init__(message)
+        self.after_s = after_s
+
+
+class Unavailable(NewsstandError):
+    """A database is locked or away; `reason` says so to anybody, without names of hosts and files."""
+
+    def __init__(self, message: str, reason: str, after_s: float = 2.0) -> None:
+        super().__init__(message)
+        self.reason = reason
         self.after_s = after_s
 
 

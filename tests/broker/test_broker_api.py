@@ -250,7 +250,7 @@ def test_a_shared_stream_does_not_tell_who_shares_it(ann: httpx.Client, bob: htt
     one, other = subscribe(ann, kind="shared"), subscribe(bob, kind="shared")
     assert one["stream"] == other["stream"]
     assert one["id"] != other["id"]
-    assert set(one) == {"id", "channel", "values", "stream", "position", "head"}
+    assert set(one) == {"id", "channel", "values", "stream", "position", "head", "suspended"}
 
 
 # Accounts

@@ -19,7 +19,7 @@ from aiohttp.test_utils import TestServer
 from meddling import Told, answering
 from printing import PASSWORD, QUICK, a_client
 
-from newsstand.client import Client, Refused, Tokens, Unreachable
+from newsstand.client import Client, Refused, Subscription, Suspension, Tokens, Unreachable
 from newsstand.client.calls import Calls, Lost
 from newsstand.client.proxies import _proxy_of, proxy_for
 
@@ -271,3 +271,31 @@ def test_encrypted_lines_and_certificates_that_are_not_known() -> None:
             await server.close()
 
     run(work())
+
+
+def test_a_suspension_that_the_broker_tells_of_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def suspend(socket: web.WebSocketResponse) -> None:
+        told = {"stream": "t1", "position": 0, "suspended": {"error": "no number", "since_ms": 70}}
+        await socket.send_json(told)
+        await socket.send_json({**told, "suspended": None})
+        await socket.receive()
+
+    stage = Stage(suspend)
+
+    async def work() -> None:
+        async with TestServer(stage.app) as server:
+            url = str(server.make_url("")).rstrip("/")
+            async with Client(url, tokens=TOKENS, pace=QUICK) as client:
+                subscription = await client.subscribe("c")
+                assert subscription.suspended is None
+                async with aclosing(client.results(subscription)) as results:
+                    reading = asyncio.create_task(anext(results))
+                    while "subscription s1 is suspended: no number" not in caplog.text:
+                        await asyncio.sleep(0.02)
+                    reading.cancel()
+                    await asyncio.wait([reading])
+
+    run(work())
+    assert caplog.text.count("is suspended") == 1
+    told = {**SUBSCRIPTION, "suspended": {"error": "no number", "since_ms": 70}}
+    assert msgspec.convert(told, Subscription).suspended == Suspension("no number", 70)

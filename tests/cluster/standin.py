@@ -214,6 +214,9 @@ class StandIn:
             raise NotFound(f"no page '{page}'")
         return found
 
+    def degraded(self) -> list[str]:
+        return []
+
     def ready(self) -> list[str]:
         return self.lacking
 

@@ -97,7 +97,7 @@ def test_values_that_cannot_be_cast_are_suspended_and_nobody_else_loses_a_result
 
 
 def test_a_malformed_pattern_is_suspended_and_its_broker_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    with opened(tmp_path, APP, spark) as here, receiving() as receiver:
+    with opened(tmp_path, APP, spark) as here, receiving(broker="north") as receiver:
         receiver.secret = here.cluster.register_broker("north", receiver.url).secret
         bad, good = subscribe(here, "alike", "(", "f.*d")
         here.publish({"id": "a", "kind": "flood"})
@@ -115,7 +115,7 @@ def test_a_malformed_pattern_is_suspended_and_its_broker_is_told(spark: SparkSes
         here.settle()
         assert ids(here, good) == ["a", "b"]
         assert suspended(here, "alike") == [["("]]
-        with receiving() as other:
+        with receiving(broker="north") as other:
             # A broker that was away is told in its summary.
             here.results.mark_away("north")
             other.secret = receiver.secret

@@ -139,6 +139,13 @@ class ChannelsShape(BaseModel):
     channels: list[ChannelShape]
 
 
+class SuspendedShape(BaseModel):
+    """Why the cluster leaves a subscription out, and since when."""
+
+    error: str
+    since_ms: int
+
+
 class FrontendShape(BaseModel):
     """A subscription."""
 
@@ -148,6 +155,9 @@ class FrontendShape(BaseModel):
     stream: str = Field(description="what notifications call it")
     position: int = Field(description="up to where it is acknowledged")
     head: int = Field(description="the newest position")
+    suspended: SuspendedShape | None = Field(
+        None, description="set while the channel's query fails on the values, so that nothing comes"
+    )
 
 
 class FrontendsShape(BaseModel):

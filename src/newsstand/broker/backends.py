@@ -160,6 +160,11 @@ class Backends:
         else:
             self._wake.set()
 
+    def channel(self, stream: str) -> str | None:
+        """The channel of a stream."""
+        backend = self._backends.get(stream)
+        return None if backend is None else backend.channel
+
     def frontends(self, stream: str) -> int:
         """How many frontends stand behind a stream."""
         backend = self._backends.get(stream)

@@ -18,7 +18,7 @@ from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subs
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.socket_frames import DISABLED, MOVED
 from newsstand.broker.sockets import Hub
-from newsstand.broker.told import Told
+from newsstand.broker.told import Suspension, Told
 from newsstand.broker.upstream import Away, Gone, Standing, Upstream
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NotFound
@@ -39,6 +39,7 @@ class Frontend:
     stream: str
     position: int
     head: int
+    suspended: Suspension | None
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Edge:
         """The stream of each subscription."""
         self._known: set[str] = set()
         """Streams of which the cluster has told where they stand."""
+        self._suspended: dict[str, Suspension] = {}
+        """Streams that the cluster leaves out."""
         self._early: dict[str, int] = {}
         """How far streams have come that are just being opened."""
         self._online: dict[str, set[str]] = {}
@@ -306,8 +309,23 @@ class Edge:
             if stream in self._early:
                 self._early[stream] = max(self._early[stream], moved.position)
             self._pulls.told(stream, moved.position, moved.results, told.at_ms)
+        if told.suspended is not None:
+            over = [one for one in self._suspended if told.channel in (None, self.backends.channel(one))]
+            for stream in dict.fromkeys([*over, *told.suspended]):
+                self._suspend(stream, told.suspended.get(stream))
         for page in told.pages:
             self.shelf.offered(page.page, page.size, page.subscriptions)
+
+    def _suspend(self, stream: str, suspended: Suspension | None) -> None:
+        """Note that a stream is suspended, or is not any more, and tell those who follow it."""
+        if self._suspended.get(stream) == suspended:
+            return
+        if suspended is None:
+            del self._suspended[stream]
+        elif self.backends.channel(stream) is not None:
+            self._suspended[stream] = suspended
+        if stream in self.core:
+            self.hub.suspended(stream, self.core.head(stream), suspended)
 
     def page_read(self, page: str, size: int, hit: bool, seconds: float) -> None:
         """A subscriber has read a page."""
@@ -335,6 +353,7 @@ class Edge:
         self._log.flush(self.now_ms())
 
     def _stood(self, stream: str, standing: Standing) -> None:
+        self._suspend(stream, standing.suspended)
         if stream in self.core:
             self._known.add(stream)
         self._pulls.stands(stream, standing.head)
@@ -362,6 +381,7 @@ class Edge:
             self.hub.unfollow(sid, stream)
         if self.core.unfollow(record.name, stream, self.now_ms()):
             self._known.discard(stream)
+            self._suspended.pop(stream, None)
         self.backends.fewer(stream)
 
     def _held(self, member: Member, key: str) -> Held:
@@ -390,6 +410,7 @@ class Edge:
             stream,
             held.acked,
             self.core.head(stream),
+            self._suspended.get(stream),
         )
 
 

@@ -37,4 +37,9 @@ def signal_frame(stream: str, position: int) -> bytes:
     return text_frame(msgspec.json.encode({"stream": stream, "position": position}))
 
 
+def suspension_frame(stream: str, position: int, suspended: object) -> bytes:
+    """A stream was suspended, or resumed if `suspended` is null; it stands at a position."""
+    return text_frame(msgspec.json.encode({"stream": stream, "position": position, "suspended": suspended}))
+
+
 READY = text_frame(b'{"ready":true}')

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from newsstand.broker.socket_connection import Connection
-from newsstand.broker.socket_frames import NO_TOKEN, PING, TOO_SLOW, signal_frame
+from newsstand.broker.socket_frames import NO_TOKEN, PING, TOO_SLOW, signal_frame, suspension_frame
 
 SERVER_SETTINGS = {"ws": Connection, "ws_ping_interval": None, "ws_per_message_deflate": False}
 """Arguments of `uvicorn.Config` for a server whose WebSockets can join a hub."""
@@ -109,6 +109,12 @@ class Hub:
             return 0
         self._tell(followers, stream, position, now)
         return len(followers)
+
+    def suspended(self, stream: str, position: int, suspended: object) -> None:
+        """Tell all followers that a stream was suspended, or resumed if `suspended` is None."""
+        frame = suspension_frame(stream, position, suspended)
+        for connection in self._followers.get(stream, ()):
+            connection.deliver(f"suspended {stream}", frame)
 
     def tell(self, subscriber: str, stream: str, position: int, now: int) -> int:
         """Tell one subscriber's connections only; returns how many they are."""

@@ -16,6 +16,19 @@ class Moved(msgspec.Struct):
     results: list[Fetched] = []
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """The cluster leaves a stream out, because the query of its channel fails on the values."""
+
+    error: str
+    since_ms: int
+
+
+class _Suspended(msgspec.Struct):
+    subscription: str
+    error: str
+    since_ms: int
+
+
 class Offered(msgspec.Struct):
     """A page was matched: its size, and how many frontends of this broker's want it."""
 
@@ -30,6 +43,10 @@ class Told(msgspec.Struct):
     streams: list[Moved] = []
     pages: list[Offered] = []
     at_ms: int | None = None
+    channel: str | None = None
+    """The channel that it is about; None in a summary, which is about all."""
+    suspended: dict[str, Suspension] | None = None
+    """All that are suspended now, if it tells of that."""
 
 
 class _RawMoved(msgspec.Struct):
@@ -42,6 +59,8 @@ class _RawTold(msgspec.Struct):
     streams: list[_RawMoved] = []
     pages: list[Offered] = []
     at_ms: int | None = None
+    channel: str | None = None
+    suspended: list[_Suspended] | None = None
 
 
 class _Head(msgspec.Struct):
@@ -62,7 +81,10 @@ def read_told(body: bytes) -> Told:
         ]
     except msgspec.DecodeError as error:
         raise BadInput(f"body: {error}") from error
-    return Told(moved, raw.pages, raw.at_ms)
+    suspended = None
+    if raw.suspended is not None:
+        suspended = {one.subscription: Suspension(one.error, one.since_ms) for one in raw.suspended}
+    return Told(moved, raw.pages, raw.at_ms, raw.channel, suspended)
 
 
 def fetched(raw: msgspec.Raw) -> Fetched:

@@ -14,7 +14,7 @@ from newsstand.broker.broker import Span
 from newsstand.broker.change_sender import Superseded
 from newsstand.broker.fetches import Fetched
 from newsstand.broker.redirects import Redirected, RedirectTold
-from newsstand.broker.told import fetched
+from newsstand.broker.told import Suspension, fetched
 from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
 from newsstand.model import Channel, Parameter, Scalar
 from newsstand.serving.near import REDIRECT
@@ -64,6 +64,7 @@ class Standing:
 
     head: int
     earliest: int
+    suspended: Suspension | None = None
 
 
 class _Slice(msgspec.Struct):
@@ -71,6 +72,7 @@ class _Slice(msgspec.Struct):
     results: list[msgspec.Raw]
     head: int
     earliest: int
+    suspended: Suspension | None = None
 
 
 class _Slices(msgspec.Struct):
@@ -173,7 +175,7 @@ class Upstream:
         answer = await self._ask("POST", f"/brokers/{self._broker}/subscriptions", body, timeout=60)
         ids = _decoded(answer, _Subscribed).ids
         slices = await self._read_all([{"subscription": one, "limit": 0} for one in ids])
-        return [(one.subscription, Standing(one.head, one.earliest)) for one in slices]
+        return [(one.subscription, Standing(one.head, one.earliest, one.suspended)) for one in slices]
 
     async def drop(self, ids: Sequence[str]) -> None:
         """Drop backend subscriptions."""

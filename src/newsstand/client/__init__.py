@@ -31,6 +31,7 @@ from newsstand.client.nouns import (
     Refusal,
     Result,
     Subscription,
+    Suspension,
     Tokens,
 )
 from newsstand.client.pace import Pace
@@ -59,6 +60,7 @@ __all__ = [
     "Result",
     "SessionEnded",
     "Subscription",
+    "Suspension",
     "SyncClient",
     "SyncPublisher",
     "SyncTopics",

@@ -19,7 +19,7 @@ from newsstand.client.calls import Calls
 from newsstand.client.cursor import Cursor
 from newsstand.client.errors import ClientError
 from newsstand.client.home import Home
-from newsstand.client.nouns import Subscription
+from newsstand.client.nouns import Subscription, Suspension
 from newsstand.client.pace import Pace, full_jitter
 from newsstand.client.proxies import proxy_for
 from newsstand.client.session import Session
@@ -39,6 +39,7 @@ class _Told(msgspec.Struct):
     position: int = 0
     ready: bool = False
     acked: dict[str, int] | None = None
+    suspended: Suspension | msgspec.UnsetType | None = msgspec.UNSET
 
 
 _told = msgspec.json.Decoder(_Told)
@@ -185,7 +186,9 @@ class Notifications:
             if message.type not in _TELLING:
                 raise _Closed(message)
             told = _told.decode(message.data)
-            if told.stream is not None:
+            if told.stream is not None and told.suspended is not msgspec.UNSET:
+                self._suspended(told.stream, told.suspended)
+            elif told.stream is not None:
                 self._signalled(told.stream, told.position)
             elif told.acked is not None:
                 self._acknowledged(told.acked)
@@ -202,6 +205,14 @@ class Notifications:
         cursor.told(position)
         if cursor.to_acknowledge() is not None:
             self.acknowledge_soon()
+
+    def _suspended(self, stream: str, suspended: Suspension | None) -> None:
+        """The broker tells of a suspension; before the stream is known here, `learn` tells of it."""
+        cursor = self._streams.get(stream)
+        if cursor is not None:
+            cursor.subscription = msgspec.structs.replace(cursor.subscription, suspended=suspended)
+            if suspended is not None:
+                logger.warning("subscription %s is suspended: %s", cursor.subscription.id, suspended.error)
 
     def _acknowledged(self, positions: dict[str, int]) -> None:
         for key, position in positions.items():

@@ -29,6 +29,13 @@ class Channel(msgspec.Struct, frozen=True):
     period_s: float | None = None
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """Why a subscription gets no results: the query of its channel fails on its values."""
+
+    error: str
+    since_ms: int
+
+
 class Subscription(msgspec.Struct, frozen=True):
     """A channel with values: `position` was acknowledged, `head` the newest, when the broker told of it."""
 
@@ -40,6 +47,8 @@ class Subscription(msgspec.Struct, frozen=True):
     position: int
     head: int
     broker: str = ""
+    suspended: Suspension | None = None
+    """Set while it is left out, when the broker told of it."""
 
 
 class PageLink(msgspec.Struct, frozen=True):

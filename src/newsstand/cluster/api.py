@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request, Response
 
 from newsstand.cluster.api_brokers import broker_routes, subscription_routes
 from newsstand.cluster.api_definitions import channel_routes, dataset_routes
-from newsstand.cluster.api_desk import Desk, refusal_of
+from newsstand.cluster.api_desk import TOKEN, Desk, refusal_of
 from newsstand.cluster.api_named import named_routes
 from newsstand.cluster.api_publish import page_routes, publish_routes, result_routes
 from newsstand.cluster.api_push import push_cache_routes
@@ -14,7 +14,7 @@ from newsstand.cluster.app_folder import ClusterOptions
 from newsstand.cluster.facade import Cluster
 from newsstand.cluster.tokens import Tokens
 from newsstand.serving.described import BEARER, new_api
-from newsstand.serving.refusals import TOKEN, answer, answer_errors, problems
+from newsstand.serving.refusals import answer, answer_errors, problems
 from newsstand.serving.request_counts import CONTENT_TYPE
 from newsstand.serving.request_log import RequestLog
 
@@ -53,7 +53,8 @@ def _add_health(api: FastAPI, desk: Desk) -> None:
         lacking = list(await desk.ask(desk.checking, desk.cluster.ready))
         if lacking:
             return answer({"error": f"not ready: {'; '.join(lacking)}", "lacking": lacking}, 503)
-        return answer({"status": "ready"})
+        degraded = list(await desk.ask(desk.checking, desk.cluster.degraded))
+        return answer({"status": "ready"} | ({"degraded": degraded} if degraded else {}))
 
     @api.get("/metrics", tags=["health"], response_class=Response, responses=problems(*TOKEN))
     async def metrics(request: Request) -> Response:

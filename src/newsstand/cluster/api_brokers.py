@@ -10,11 +10,11 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from newsstand.cluster.api_desk import Desk, form_of
+from newsstand.cluster.api_desk import TOKEN, Desk, form_of
 from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription, is_broker_name
-from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, bearer, decoded, problems
+from newsstand.serving.refusals import BODY, Refused, answer, bearer, decoded, problems
 from newsstand.serving.settings import is_http_url
 
 MOST_LISTED = 10_000

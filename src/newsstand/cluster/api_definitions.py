@@ -8,14 +8,14 @@ from typing import Annotated, Protocol, TypeVar
 import msgspec
 from fastapi import APIRouter, Header, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk
+from newsstand.cluster.api_desk import ANY, TOKEN, Desk
 from newsstand.cluster.api_shapes import raw_body
 from newsstand.cluster.body import parse_channel
 from newsstand.cluster.channels import channel_table
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.model import Channel, Dataset, Scalar
-from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, decoded, problems
+from newsstand.serving.refusals import BODY, Refused, answer, decoded, problems
 from newsstand.values import parse_values
 
 MOST_DEFINITION_BYTES = 2**20

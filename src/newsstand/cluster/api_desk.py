@@ -19,14 +19,28 @@ from newsstand.cluster.catalog import Conflict, Exists
 from newsstand.cluster.facade import Cluster, Form
 from newsstand.cluster.results import Gone
 from newsstand.cluster.tokens import Token, Tokens
-from newsstand.errors import BadApp, BadQuery, BadValues, Busy, Duplicate, NewsstandError, NoRoom, NotFound
+from newsstand.errors import (
+    BadApp,
+    BadQuery,
+    BadValues,
+    Busy,
+    Duplicate,
+    NewsstandError,
+    NoRoom,
+    NotFound,
+    Unavailable,
+)
 from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.bodies import Bodies
 from newsstand.serving.credentials import BadOperatorToken
-from newsstand.serving.refusals import Refused, bearer, unauthorized
+from newsstand.serving.refusals import Refused, bearer, not_now, unauthorized
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+TOKEN = (401, 403, 503)
+"""What every route may answer that needs a token and asks the results."""
 
 
 class Whichever(Enum):
@@ -53,6 +67,8 @@ def refusal_of(error: NewsstandError) -> Refused:
         return Refused(409, str(error), reason="duplicate", lease_s=error.lease_s)
     if isinstance(error, Busy):
         return Refused(429, str(error), {"Retry-After": str(max(1, math.ceil(error.after_s)))})
+    if isinstance(error, Unavailable):
+        return not_now(error.reason, max(1, math.ceil(error.after_s)))
     statuses: tuple[tuple[type[NewsstandError], int], ...] = (
         (NotFound, 404),
         (Exists, 412),

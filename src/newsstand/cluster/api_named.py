@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk
+from newsstand.cluster.api_desk import ANY, TOKEN, Desk
 from newsstand.cluster.api_push import REDIRECT, Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import NamedPagesShape, PutPageShape
 from newsstand.cluster.named_pages import NamedPage, Put
@@ -16,7 +16,7 @@ from newsstand.cluster.page_origin import SentTo
 from newsstand.model import LONGEST_PAGE_NAME
 from newsstand.serving.near import MODIFIED
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
-from newsstand.serving.refusals import BODY, TOKEN, answer, problems
+from newsstand.serving.refusals import BODY, answer, problems
 
 MOST_LISTED = 10_000
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}

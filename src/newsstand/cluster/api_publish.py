@@ -10,17 +10,17 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from newsstand.cluster.api_desk import ANY, Desk, form_of
+from newsstand.cluster.api_desk import ANY, TOKEN, Desk, form_of
 from newsstand.cluster.api_push import Wanted, counted, redirect_answer
 from newsstand.cluster.api_shapes import GoneProblem, ReceiptShape, ResultsShape, SlicesShape, raw_body
 from newsstand.cluster.facade import Facts
-from newsstand.cluster.notification import result_facts
+from newsstand.cluster.notification import result_facts, suspended_facts
 from newsstand.cluster.page_origin import SentTo
 from newsstand.cluster.pages import StoredPage
 from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
-from newsstand.serving.refusals import BODY, TOKEN, Refused, Responses, answer, decoded, problems
+from newsstand.serving.refusals import BODY, Refused, Responses, answer, decoded, problems
 
 BLOCK = 256 * 1024
 MOST_RESULTS = 10_000
@@ -131,6 +131,7 @@ def result_routes(desk: Desk) -> APIRouter:
                     "results": [result_facts(result) for result in one.results],
                     "head": one.head,
                     "earliest": one.earliest,
+                    **({"suspended": suspended_facts(one.suspended)} if one.suspended else {}),
                 }
                 for one in desk.cluster.read_all(broker, asked)
             ]

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from newsstand.cluster.api_brokers import require_url
-from newsstand.cluster.api_desk import Desk
+from newsstand.cluster.api_desk import TOKEN, Desk
 from newsstand.cluster.api_shapes import AnnouncedShape, RedirectShape, raw_body
 from newsstand.cluster.origin import Demand
 from newsstand.cluster.page_origin import SentTo
@@ -17,7 +17,7 @@ from newsstand.model import is_broker_name
 from newsstand.planning.places import Place
 from newsstand.serving.near import INVALID_AT, NEAR, NODE, near_of
 from newsstand.serving.near import REDIRECT as REDIRECTED_TO
-from newsstand.serving.refusals import BODY, TOKEN, Refused, Responses, answer, decoded, problems
+from newsstand.serving.refusals import BODY, Refused, Responses, answer, decoded, problems
 
 MOST_ANNOUNCED_BYTES = 4 * 2**20
 MOST_ANNOUNCED = 10_000

@@ -58,10 +58,18 @@ class ResultsShape(BaseModel):
     earliest: int
 
 
+class SuspendedShape(BaseModel):
+    """Why a subscription is suspended, and since when."""
+
+    error: str
+    since_ms: int
+
+
 class SliceShape(ResultsShape):
     """A slice of the stream of one subscription."""
 
     subscription: str
+    suspended: SuspendedShape | None = Field(None, description="set while the query fails on its values")
 
 
 class SlicesShape(BaseModel):

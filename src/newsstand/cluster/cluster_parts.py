@@ -48,7 +48,7 @@ class ClusterParts:
         self._keyed = KeyedRecords(data / "keyed.sqlite", log)
         self._tables = Tables(spark, log, self._keyed, results)
         limit = app.cluster.max_batch
-        executions = Executions(
+        self._executions = executions = Executions(
             spark,
             log,
             results,

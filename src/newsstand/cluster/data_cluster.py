@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import suppress
 
 from newsstand.cluster.definitions import Definitions
 from newsstand.cluster.publications import Publications
 from newsstand.cluster.spark_errors import first_line
 from newsstand.cluster.subscribers import Subscribers
+from newsstand.errors import Unavailable
 
 logger = logging.getLogger(__name__)
+
+SLOW_S = 30.0
+"""How long an execution may take before readiness tells of it."""
 
 COUNTED_FOR_S = 30.0
 """How long a count of subscriptions serves those who ask for metrics."""
@@ -36,6 +41,7 @@ class DataCluster(Publications, Definitions, Subscribers):
             self._run(channel)
         self._engine.every(1.0, self._catch_up)
         self._engine.every(2.0, self._look_at_spark)
+        self._engine.every(2.0, self._executions.end_cancelled)
         self._engine.every(30.0, self._retain)
         self._engine.start()
         self.notifier.start()
@@ -58,9 +64,25 @@ class DataCluster(Publications, Definitions, Subscribers):
         try:
             self._results.check()
         except Exception as error:
-            lacking.append("results")
+            lacking.append(f"results: {error.reason}" if isinstance(error, Unavailable) else "results")
             logger.warning("not ready: results: %s", first_line(error))
         return lacking
+
+    def degraded(self) -> list[str]:
+        """Which channels are not executed as they should be, though the cluster is ready."""
+        found = []
+        for name, channel in sorted(self.catalog.channels().items()):
+            running = self._engine.running(name)
+            if running is None:
+                continue
+            began = running.began
+            if running.failure is not None:
+                found.append(f"channel {name} fails")
+            elif began is not None and time.monotonic() - began > SLOW_S:
+                found.append(f"channel {name} has been executed for more than {SLOW_S:g} s")
+            elif self._log.head(channel.new) - (self._results.position(name) or 0) > self._options.max_lag:
+                found.append(f"channel {name} is more than {self._options.max_lag} publications behind")
+        return found
 
     # Chores
 
@@ -85,6 +107,10 @@ class DataCluster(Publications, Definitions, Subscribers):
             self._pages.sweep(self._now_ms() / 1000 - self._options.keep_pages_s)
 
     def _measure(self) -> None:
+        with suppress(Unavailable):  # what is measured elsewhere is told all the same
+            self._measure_results()
+
+    def _measure_results(self) -> None:
         for name, channel in self.catalog.channels().items():
             lag = max(0, self._log.head(channel.new) - (self._results.position(name) or 0))
             self.metrics.channel_stands(name, lag, self._counted(name), len(self._results.suspensions(name)))

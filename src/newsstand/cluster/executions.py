@@ -22,6 +22,7 @@ from newsstand.cluster.log import Log
 from newsstand.cluster.matching import match
 from newsstand.cluster.offenders import Search
 from newsstand.cluster.results import Execution, Results, Stored
+from newsstand.cluster.runaway import end_runaway_expressions
 from newsstand.cluster.spark_errors import caused_by_data, first_line, root_cause
 from newsstand.cluster.tables import Tables
 from newsstand.cluster.value_risks import values_can_fail
@@ -116,16 +117,33 @@ class Executions:
         self._has_failed = failed
         self._timeout_s = timeout_s
         self._has_suspended = suspended
+        self._cancelled = threading.Event()
+        """Whether executions were cancelled whose tasks may go on."""
+        self._looks = 0
+        """How often, one after the other, there were such tasks."""
 
     def leave(self, running: Running) -> None:
-        """Execute a channel no more: cancel the execution that is under way, and return when it has ended.
-
-        A task that does not react to cancellation may keep a core busy until it ends by itself.
-        """
+        """Execute a channel no more: cancel the execution that is under way, and return when it has ended."""
         running.left = True
         while not running.lock.acquire(timeout=CANCEL_AGAIN_S):
-            self._spark.sparkContext.cancelJobsWithTag(running.tag)
+            self._cancel(running.tag)
         running.lock.release()
+
+    def end_cancelled(self) -> None:
+        """End the tasks of cancelled executions that do not end by themselves."""
+        if not self._cancelled.is_set():
+            return
+        self._cancelled.clear()
+        left = end_runaway_expressions(self._spark)
+        self._looks = self._looks + 1 if left else 0
+        if left:
+            self._cancelled.set()
+        if self._looks == 3:
+            logger.warning("%d tasks of cancelled executions go on; each keeps a core busy", left)
+
+    def _cancel(self, tag: str) -> None:
+        self._spark.sparkContext.cancelJobsWithTag(tag)
+        self._cancelled.set()
 
     def advance(self, running: Running, through: int, batch: Batch | None = None) -> None:
         """Execute a channel on all publications up to `through` that it has not seen, in slices if they are many.
@@ -156,7 +174,7 @@ class Executions:
         def cancel() -> None:
             while not ended.wait(CANCEL_AGAIN_S if overdue.is_set() else timeout_s):
                 overdue.set()
-                context.cancelJobsWithTag(tag)
+                self._cancel(tag)
 
         context.addJobTag(tag)
         # Jobs of one pool take turns in the order in which they came, and pools share the cores.

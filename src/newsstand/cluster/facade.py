@@ -117,5 +117,8 @@ class Cluster(Protocol):
 
     def page(self, page: str) -> StoredPage: ...
 
+    def degraded(self) -> Sequence[str]:
+        """Which channels fail, are slow or are far behind, for anybody to know; only asked for if all is ready."""
+
     def ready(self) -> Sequence[str]:
         """Which parts are not ready, for anybody to know; empty if all are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from newsstand.cluster.results import Delivery, Gone, Moved, Results
+from newsstand.cluster.results import Delivery, Gone, Moved, Results, Suspended
 from newsstand.model import Result
 
 PING = b'{"ping":true}'
@@ -27,7 +27,7 @@ def body_of(results: Results, delivery: Delivery, push_limits: tuple[int, int] |
     if delivery.execution is None:
         # All that are suspended now, so that a broker knows of the others that they are not.
         suspensions["suspended"] = [
-            {"subscription": one.subscription, "error": one.error, "since_ms": one.since_ms}
+            {"subscription": one.subscription, **suspended_facts(one)}
             for one in results.suspended(delivery.broker, delivery.channel)
         ]
     return msgspec.json.encode(
@@ -64,6 +64,11 @@ def _carried(results: Results, moved: Moved, room: list[int]) -> list[dict[str, 
         room[0] -= 1
         carried.append(result_facts(result))
     return carried
+
+
+def suspended_facts(suspended: Suspended) -> dict[str, object]:
+    """Why and since when a subscription is suspended."""
+    return {"error": suspended.error, "since_ms": suspended.since_ms}
 
 
 def result_facts(result: Result) -> dict[str, object]:

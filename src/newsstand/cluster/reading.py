@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from newsstand.cluster.results import Gone, Results
+from newsstand.cluster.results import Gone, Results, Suspended
 from newsstand.model import Result
 
 MOST_RESULTS = 10_000
@@ -33,11 +33,13 @@ class Slice:
     results: Sequence[Result]
     head: int
     earliest: int
+    suspended: Suspended | None = None
 
 
 def read_all(results: Results, broker: str, asked: Sequence[Asked]) -> list[Slice]:
     """The slices of those subscriptions that the broker has, in the order of the question."""
     standings = results.standings(broker, [one.subscription for one in asked])
+    suspended = {one.subscription: one for one in results.suspended(broker, subscriptions=list(standings))}
     slices: list[Slice] = []
     count, size = MOST_RESULTS, MOST_BYTES
     for one in asked:
@@ -52,5 +54,7 @@ def read_all(results: Results, broker: str, asked: Sequence[Asked]) -> list[Slic
                 found = []  # `earliest` tells
             count -= len(found)
             size -= sum(len(result.payload) for result in found)
-        slices.append(Slice(one.subscription, found, standing.head, standing.earliest))
+        slices.append(
+            Slice(one.subscription, found, standing.head, standing.earliest, suspended.get(one.subscription))
+        )
     return slices

@@ -23,7 +23,7 @@ from newsstand.cluster.arriving import FEW, ROWS, in_one_piece
 from newsstand.cluster.results_pool import Pool
 from newsstand.cluster.results_sql import SqlResults
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
-from newsstand.errors import BadOption, NoRoom
+from newsstand.errors import BadOption, NoRoom, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +122,11 @@ class PostgresResults(SqlResults):
             raise NoRoom(
                 f"results: PostgreSQL has no room left ({_first_line(error)}); nothing was stored"
             ) from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise Unavailable(
+                f"results: PostgreSQL does not answer ({_first_line(error)}); nothing was changed",
+                "the database of results does not answer",
+            ) from error
 
     @contextmanager
     def _reading(self) -> Iterator[Transaction]:
@@ -187,7 +192,7 @@ class PostgresResults(SqlResults):
 
 
 def _connect(url: str, schema: str) -> psycopg.Connection[tuple[Any, ...]]:
-    connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="newsstand")
+    connection = psycopg.connect(url, autocommit=True, connect_timeout=5, application_name="newsstand")
     connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
     return connection
 

@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import repeat
@@ -24,7 +25,7 @@ from newsstand.cluster.arriving import FEW, chunks, in_one_piece
 from newsstand.cluster.results_pool import Pool
 from newsstand.cluster.results_sql import SqlResults, strangers
 from newsstand.cluster.results_tables import ARRIVED, Staged, Transaction, create
-from newsstand.errors import BadInput, NoRoom
+from newsstand.errors import BadInput, NoRoom, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,13 +42,20 @@ _SETTINGS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA foreign_keys = ON;
-PRAGMA busy_timeout = 30000;
+PRAGMA busy_timeout = 5000;
 PRAGMA cache_size = -65536;
 PRAGMA temp.cache_size = -65536;
 CREATE TEMPORARY TABLE asked (id text, channel text, vals text, digest blob, number bigint);
 CREATE TEMPORARY TABLE arrived (stream bigint, publication bigint, page_id text, page_size bigint, ordinal bigint,
     payload text)
 """
+
+
+WAITS_S = 2.0
+"""How long those who write wait for one of them that waits for another process."""
+
+CHECKED_S = 1.0
+"""How long a check waits for its turn to write."""
 
 
 class _Statements:
@@ -77,6 +85,8 @@ class SqliteResults(SqlResults):
         super().__init__(few)
         self._path = Path(path)
         self._one_writes = threading.Lock()
+        self._locked_since: float | None = None
+        """Since when the one whose turn it is has waited for another process, by the monotonic clock."""
         self._pool = Pool(str(self._path), self._open)
         self._held = threading.local()
         try:
@@ -129,7 +139,15 @@ class SqliteResults(SqlResults):
                 raise NoRoom(
                     f"{self._path}: no room left on the disk; nothing was stored. Make room, then try again"
                 ) from error
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise self._locked_out() from error
             raise
+
+    def _locked_out(self) -> Unavailable:
+        return Unavailable(
+            f"{self._path}: another process has locked it; nothing was changed. Find and end that process",
+            "the database of results is locked by another process",
+        )
 
     def _is_full(self, error: sqlite3.OperationalError | OSError) -> bool:
         if isinstance(error, OSError):
@@ -148,8 +166,8 @@ class SqliteResults(SqlResults):
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:
-        with self._connection() as connection, self._one_writes:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._connection() as connection, self._turn():
+            self._begin(connection)
             try:
                 yield _Statements(connection)
                 connection.execute("COMMIT")
@@ -158,6 +176,42 @@ class SqliteResults(SqlResults):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _turn(self, patience_s: float = WAITS_S) -> Iterator[None]:
+        """Be the one who writes. While that one waits for another process, nobody waits long behind it."""
+        while not self._one_writes.acquire(timeout=0.1):
+            since = self._locked_since
+            if since is not None and time.monotonic() - since > patience_s:
+                raise self._locked_out()
+        try:
+            yield
+        finally:
+            self._one_writes.release()
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        self._locked_since = time.monotonic()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            self._locked_since = None
+
+    def check(self) -> None:
+        super().check()
+        if not self._one_writes.acquire(timeout=CHECKED_S):
+            if (since := self._locked_since) is not None and time.monotonic() - since > CHECKED_S / 2:
+                raise self._locked_out()
+            return  # somebody writes
+        try:
+            with self._connection() as connection:
+                connection.execute(f"PRAGMA busy_timeout = {int(CHECKED_S * 1000)}")
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute("ROLLBACK")
+                finally:
+                    connection.execute("PRAGMA busy_timeout = 5000")
+        finally:
+            self._one_writes.release()
 
     def _lock(self, table: str) -> str:
         return ""

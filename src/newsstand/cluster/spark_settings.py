@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+
+SHARED = 4
+"""Executions that can use all cores of a machine and leave some to the next."""
 
 _LOCAL_FILES = {
     # Hadoop otherwise starts processes (chmod, readlink) for each file of a checkpoint: twice the time of a batch.
@@ -18,7 +22,9 @@ _LOCAL_FILES = {
 def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
     """Settings for executing channels, with those that an app configures on top."""
     return {
-        "spark.master": "local[*,4]",  # a task that fails is tried again, as on a real cluster
+        # A task that fails is tried again, as on a real cluster. More tasks run at a time than there are cores, so
+        # that one execution cannot take all places: the operating system shares the cores out.
+        "spark.master": f"local[{SHARED * (os.cpu_count() or 1)},4]",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.pollingDelay": "20ms",
@@ -28,6 +34,8 @@ def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.localRelationThreshold": "256KB",
         "spark.sql.runSQLOnFiles": "false",  # a channel's query reads datasets and nothing else
         "spark.scheduler.mode": "FAIR",  # a long execution does not hold up a short one
+        # An expression that recurses too deeply, such as a regular expression, ends its task and not Spark.
+        "spark.executor.killOnFatalError.depth": "0",
         **_LOCAL_FILES,
         **configured,
     }

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from newsstand.errors import BadInput, Busy, LimitReached, NewsstandError, NoRoom, NotFound
+from newsstand.errors import BadInput, Busy, LimitReached, NewsstandError, NoRoom, NotFound, Unavailable
 
 T = TypeVar("T")
 Responses = dict[int | str, dict[str, Any]]
@@ -76,6 +76,8 @@ def refusal_of(error: NewsstandError) -> Refused:
         return Refused(429, str(error), {"Retry-After": str(max(1, math.ceil(error.after_s)))})
     if isinstance(error, LimitReached):
         return Refused(409, str(error), reason="limit")
+    if isinstance(error, Unavailable):
+        return not_now(error.reason, max(1, math.ceil(error.after_s)))
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 400)
     return Refused(status, str(error))
 

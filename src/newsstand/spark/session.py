@@ -79,6 +79,10 @@ def settings(
         chosen.setdefault("spark.driver.host", "127.0.0.1")
         chosen.setdefault("spark.driver.bindAddress", "127.0.0.1")
         chosen.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+    places = re.match(r"local\[(\d+)", chosen["spark.master"])
+    if places and int(places[1]) > (cores := os.cpu_count() or 1):
+        # A stage is not cut into more tasks than there are cores: the other places are for other jobs.
+        chosen.setdefault("spark.default.parallelism", str(cores))
     if chosen["spark.master"].startswith("local"):
         # Other users of the machine reach the ports of driver and executors on the loopback address, too.
         chosen.setdefault("spark.authenticate", "true")
