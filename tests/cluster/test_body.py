@@ -225,7 +225,7 @@ def test_what_is_written_instead_is_let_through(query: str) -> None:
 
 
 def test_a_query_that_reads_stored_records_alone_is_told_so_without_new() -> None:
-    with pytest.raises(BadApp, match=r"the query reads no append dataset outside of 'stored\.'"):
+    with pytest.raises(BadApp, match=r"write emergencies instead of stored\.emergencies"):
         parse_channel("x", {"query": "SELECT id FROM stored.emergencies"}, DATASETS, {})
 
 
@@ -365,3 +365,5 @@ def test_a_query_over_a_dataset_that_is_not_there_is_told_so() -> None:
         parse_channel("near", {"query": "SELECT r.id FROM report r"}, datasets, {})
     with pytest.raises(BadApp, match=r"channels\.near\.new: say which"):
         parse_channel("near", {"query": "WITH q AS (SELECT 1 AS a) SELECT q.a FROM q"}, datasets, {})
+    with pytest.raises(BadApp, match=r"write reports instead of stored\.reports"):
+        parse_channel("near", {"query": "SELECT r.id FROM stored.reports r"}, datasets, {})

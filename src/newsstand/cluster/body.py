@@ -125,6 +125,13 @@ def _named_inside(name: str, query: str) -> frozenset[str]:
     return frozenset(one.alias.lower() for one in read_query(query, f"channels.{name}.query").find_all(exp.CTE))
 
 
+def _only_stored(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
+    """An append dataset that a query reads as stored."""
+    tables = read_query(query, f"channels.{name}.query").find_all(exp.Table)
+    stored = {table.name.lower() for table in tables if table.db == STORED}
+    return min((one for one in stored if one in datasets and not datasets[one].keyed), default="")
+
+
 def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
     """The one append dataset that a query reads, where it is clear."""
     read = datasets_read(query, f"channels.{name}.query")
@@ -134,6 +141,11 @@ def _only_new(name: str, query: str, datasets: Mapping[str, Dataset]) -> str:
         if close := difflib.get_close_matches(absent[0], datasets, 1):
             hint = f"did you mean '{close[0]}'?"
         raise BadApp(f"channels.{name}.query: no dataset '{absent[0]}'; {hint}")
+    if not known and (only := _only_stored(name, query, datasets)):
+        raise BadApp(
+            f"channels.{name}.query: reads {STORED}.{only} alone; a channel needs a dataset of which it "
+            f"sees what is new: write {only} instead of {STORED}.{only}, or join {STORED}.{only} with it"
+        )
     if len(known) != 1:
         why = f"reads no append dataset outside of '{STORED}.'" if not known else f"reads {' and '.join(known)}"
         raise BadApp(f"channels.{name}.new: say which dataset is the new one; the query {why}")
