@@ -58,6 +58,7 @@ def start(
             stdout=output,
             stderr=output,
             start_new_session=True,
+            umask=0o022,
             env={**os.environ, **(environment or {})},
         )
     deadline = time.monotonic() + PATIENCE

@@ -136,6 +136,8 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing(app: Path, tmp_p
         }
         eventually(lambda: receiver.positions == {name: head for name, head in heads.items() if head})
         assert not receiver.went_back
+        for path in (data, *data.rglob("*")):
+            assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
         assert cluster.terminate() == 0
 
 

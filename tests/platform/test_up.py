@@ -48,6 +48,7 @@ class Up:
             text=True,
             env=os.environ | {MARK: self.mark},
             start_new_session=True,
+            umask=0o022,
         )
 
     def addresses(self) -> dict[str, object]:
@@ -170,6 +171,25 @@ def test_a_killed_part_comes_back_and_subscribers_go_on(folder: Path, started: l
     assert code == 0
     assert "newsstand: broker edge has died" in said
     assert up.nothing_is_left()
+
+
+def test_only_the_owner_may_read_what_a_platform_writes(folder: Path, started: list[Up]) -> None:
+    up = Up(folder)
+    started.append(up)
+    where = up.addresses()
+    data = Path(where["data"])
+    ann = login(where["brokers"][0]["url"], "ann")
+    assert hears(
+        ann,
+        where["cluster"]["url"],
+        ann.post("/subscriptions", json={"channel": "of_kind", "values": {"kind": "fire"}}).json(),
+        "before",
+    )
+    assert eventually(lambda: (data / "brokers/edge/access/events.csv").exists())
+    assert list(data.rglob("*.sqlite-wal")), "the stores are in use"
+    assert up.log.stat().st_mode & 0o777 == 0o600
+    for path in (data, *data.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
 @pytest.mark.parametrize("secrets", ["platform.secret", "brokers/edge/broker.token"])

@@ -46,7 +46,14 @@ from newsstand.serving.credentials import (
     webhook_key,
 )
 from newsstand.serving.http_protocol import limited_http
-from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of, wall_clock_ms
+from newsstand.serving.process import (
+    BACKLOG,
+    listening,
+    make_private,
+    terminated_like_interrupted,
+    url_of,
+    wall_clock_ms,
+)
 from newsstand.serving.settings import secret_of, token_in
 from newsstand.signing import key
 
@@ -61,7 +68,7 @@ CHECK_IN_S = 3.0
 def serve(settings: BrokerSettings, say: Callable[[str], None] = print) -> None:
     """Run a broker until SIGTERM or Ctrl-C; then let its subscribers go to others and stop."""
     try:
-        settings.data.mkdir(parents=True, exist_ok=True)
+        make_private(settings.data)
     except OSError as error:
         raise BadOption(f"data folder {settings.data}: cannot be made ({error.strerror})") from error
     with ExitStack() as stack:

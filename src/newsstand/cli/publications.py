@@ -17,6 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from newsstand.errors import BadInput
+from newsstand.serving.process import make_private_folder, open_private
 
 MOST_BYTES = 4 * 2**20
 """A batch is at most about so large, well under what a cluster takes."""
@@ -210,9 +211,9 @@ def _read_progress(kept: Path) -> Progress | None:
 
 
 def _write_progress(kept: Path, progress: Progress) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(kept.parent)
     unfinished = kept.with_suffix(".new")
-    with unfinished.open("wb") as file:
+    with open(unfinished, "wb", opener=open_private) as file:
         file.write(msgspec.json.encode(progress))
         file.flush()
         os.fsync(file.fileno())

@@ -16,6 +16,8 @@ _LOCAL_FILES = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # Hadoop does not ask the process for its umask. Scratch files and tables hold publications.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from newsstand.errors import BadApp, BadOption
 from newsstand.serving.credentials import Operators, broker_of, webhook_key
+from newsstand.serving.process import make_private_folder
 from newsstand.serving.settings import secret_of, token_in
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def admin_token(data: Path, randomness: bytes) -> tuple[Token, bool]:
     path = admin_token_path(data)
     text, token = new_token("admin", ["admin"], randomness)
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(data)
         unfinished = path.with_suffix(".new")
         unfinished.unlink(missing_ok=True)
         descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

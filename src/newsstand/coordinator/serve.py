@@ -22,7 +22,7 @@ from newsstand.errors import BadOption
 from newsstand.planning.places import Network
 from newsstand.serving.client_address import proxy_options
 from newsstand.serving.http_protocol import limited_http
-from newsstand.serving.process import BACKLOG, listening, terminated_like_interrupted, url_of
+from newsstand.serving.process import BACKLOG, listening, make_private, terminated_like_interrupted, url_of
 
 STORE = "coordinator.sqlite"
 """The file of the store in the data folder."""
@@ -60,7 +60,7 @@ def serve(settings: Settings, say: Callable[[str], None] = print) -> None:
 def open_store(settings: Settings) -> SqliteStore:
     """The store in the data folder, which is made if there is none."""
     try:
-        settings.data.mkdir(parents=True, exist_ok=True)
+        make_private(settings.data)
     except OSError as error:
         raise BadOption(f"data folder {settings.data}: cannot be made ({error.strerror})") from error
     return SqliteStore(settings.data / STORE)

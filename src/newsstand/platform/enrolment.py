@@ -14,6 +14,7 @@ from newsstand.broker.records import Adopt, Held, Record, Session, frontend_id
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.model import Scalar
 from newsstand.serving.credentials import SharedKeys
+from newsstand.serving.process import make_private_folder
 
 Subscribed = tuple[str, list[Scalar]]
 """A channel, and values in the order of its parameters."""
@@ -23,7 +24,7 @@ SESSION_S = 24 * 3600
 
 def enrol(data: Path, people: Mapping[str, Sequence[Subscribed]], now_s: int) -> None:
     """Subscribers at home at the broker of a data folder, each with a session and subscriptions."""
-    data.mkdir(parents=True, exist_ok=True)
+    make_private_folder(data)
     store = SqliteStore(data / "broker.sqlite", tell=False)
     try:
         store.write([Adopt(_record(name, subscribed, now_s)) for name, subscribed in people.items()])

@@ -26,6 +26,7 @@ from newsstand.cluster.app_folder import ADDRESS
 from newsstand.cluster.tokens import secret_path
 from newsstand.errors import BadOption
 from newsstand.serving.credentials import broker_credential, operator_token
+from newsstand.serving.process import make_private_folder
 
 ELSEWHERE = "platform.path"
 LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
@@ -70,7 +71,7 @@ class PlatformFolder:
     def locked(self) -> Iterator[None]:
         """Hold the folder; one that another holds is refused."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self.path)
             descriptor = os.open(self.path / "platform.lock", os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise BadOption(f"data folder {self.path}: cannot be used ({error.strerror})") from error
@@ -146,9 +147,10 @@ class PlatformFolder:
         """Make what is missing: the secret, and the credential of each broker."""
         try:
             kept(self.secret_file, secrets.token_urlsafe(32))
-            self.coordinator.mkdir(exist_ok=True)
+            make_private_folder(self.coordinator)
+            make_private_folder(self.path / "brokers")
             for name in brokers:
-                self.broker(name).mkdir(parents=True, exist_ok=True)
+                make_private_folder(self.broker(name))
                 write_private(self.token_file(name), f"{broker_credential(self.secret, name)}\n")
         except OSError as error:
             raise BadOption(f"{error.filename or self.path}: cannot be written ({error.strerror})") from error
@@ -176,7 +178,7 @@ def _locks(file: TextIO, how: int) -> bool:
 def kept(file: Path, text: str) -> str:
     """What a file holds; the given text if there was no file, which is made then."""
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(file.parent)
         write_private(file, f"{text}\n")
     return file.read_text(encoding="utf-8").strip()
 
