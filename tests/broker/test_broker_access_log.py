@@ -97,6 +97,42 @@ def test_tables_that_have_grown_are_set_aside_together(tmp_path: Path) -> None:
     assert parts == 30
 
 
+def aside(folder: Path) -> list[str]:
+    return sorted(one.name for one in folder.glob("until-*"))
+
+
+def test_the_oldest_parts_leave_when_the_log_is_too_large(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path, START, keep_bytes=4000)
+    (tmp_path / "until-now").mkdir()
+    (tmp_path / "until-now" / "notes.txt").write_text("of somebody else")
+    for minute in range(200):
+        log.requested(START + minute * 60_000, "a", 100, True, 0.001)
+        log.flush(START + minute * 60_000)
+        files = [file for file in tmp_path.rglob("*.csv") if file.name != "names.csv"]
+        assert sum(file.stat().st_size for file in files) <= 4000
+    assert len(aside(tmp_path)) > 2
+    assert f"until-{START}" not in aside(tmp_path)
+    assert rows(tmp_path, "requests")[-1]["time"] == "11940.0", "what is being written stays"
+    assert (tmp_path / "until-now" / "notes.txt").exists()
+
+
+def test_no_row_grows_older_than_the_log_may(tmp_path: Path) -> None:
+    day = 24 * 3_600_000
+    log = AccessLog(tmp_path, START, keep_ms=30 * day)
+    for number in range(100):
+        now = START + number * day
+        log.online(now, "ann")
+        log.flush(now)
+        if number % 7 == 0:  # it is started again
+            log = AccessLog(tmp_path, now, keep_ms=30 * day)
+        kept = [
+            int(row["time_ms"]) for file in tmp_path.rglob("events.csv") for row in rows(file.parent, "events")
+        ]
+        assert now - min(kept) <= 30 * day
+        assert number < 16 or now - min(kept) >= 13 * day
+        assert max(kept) == now
+
+
 def test_a_log_without_a_folder_keeps_nothing(tmp_path: Path) -> None:
     log = AccessLog(None, START)
     log.online(START, "ann")

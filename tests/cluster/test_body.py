@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from newsstand.cluster.body import Body, datasets_read, parse_body, parse_channel
 from newsstand.cluster.channels import channel_table
-from newsstand.cluster.dialect import write_sql
+from newsstand.cluster.dialect import DEEPEST, write_sql
 from newsstand.cluster.functions import REFUSED
 from newsstand.errors import BadApp, BadQuery, BadValues
 from newsstand.model import Channel, Dataset, Field, Parameter, Retention, canonical
@@ -367,3 +367,35 @@ def test_a_query_over_a_dataset_that_is_not_there_is_told_so() -> None:
         parse_channel("near", {"query": "WITH q AS (SELECT 1 AS a) SELECT q.a FROM q"}, datasets, {})
     with pytest.raises(BadApp, match=r"write reports instead of stored\.reports"):
         parse_channel("near", {"query": "SELECT r.id FROM stored.reports r"}, datasets, {})
+
+
+DEEP = {
+    "parentheses": lambda n: "SELECT e.id FROM emergencies e WHERE " + "(" * n + "true" + ")" * n,
+    "functions": lambda n: "SELECT " + "abs(" * n + "e.lat" + ")" * n + " AS x FROM emergencies e",
+    "CASE": lambda n: "SELECT " + "CASE WHEN true THEN " * n + "1" + " END" * n + " AS x FROM emergencies e",
+    "NOT": lambda n: "SELECT e.id FROM emergencies e WHERE " + "NOT " * n + "true",
+    "inner queries": lambda n: "SELECT id FROM " + "(SELECT id FROM " * n + "emergencies" + ")" * n,
+}
+CHAINS = {
+    "elements": lambda n: "SELECT e.tags" + "[0]" * n + " AS x FROM emergencies e",
+    "casts": lambda n: "SELECT e.lat" + "::int" * n + " AS x FROM emergencies e",
+    "types": lambda n: "SELECT cast(e.id AS " + "array<" * n + "int" + ">" * n + ") AS x FROM emergencies e",
+}
+
+
+@pytest.mark.parametrize("form", DEEP)
+def test_a_query_that_is_nested_too_deep_is_refused_with_its_place(form: str) -> None:
+    for depth in (DEEPEST + 1, 200, 20_000):
+        message = refused(DEEP[form](depth))
+        assert re.search(rf"query: line 1, column \d+: nested more than {DEEPEST} deep$", message), message
+    parsed(DEEP[form](DEEPEST - 2))
+
+
+@pytest.mark.parametrize("form", CHAINS)
+def test_a_chain_that_is_too_long_is_refused(form: str) -> None:
+    for length in (400, 1000, 5000):
+        assert "nested too deep" in refused(CHAINS[form](length))
+
+
+def test_a_long_condition_is_not_deep() -> None:
+    parsed("SELECT e.id FROM emergencies e WHERE " + " OR ".join(f"e.id = '{n}'" for n in range(1000)))

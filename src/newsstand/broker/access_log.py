@@ -4,8 +4,9 @@ Folder `access/` of the data folder: `events.csv` (logins, logouts, subscription
 the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which
 says of each access what it was, whether it was a hit, how many bytes, how long it took, and `topics.csv`, which
 has each request for the past of a topic, for planning storages. Tables of the lab have numbers in place of names;
-`names.csv` tells which is which, and the Unix milliseconds from which `time` counts. When a table has grown large,
-all but the names are set aside together, in a folder of their own.
+`names.csv` tells which is which, and the Unix milliseconds from which `time` counts. When a table has grown large, or
+old, all but the names are set aside together, in a folder of their own. Folders that were set aside are removed, the
+oldest first, when the log is over its limits of age and size; what is being written never is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import math
+import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,6 +32,12 @@ TABLES = {
     "topics": ("time_ms", "topic", "hops"),
     "names": ("kind", "number", "name"),
 }
+ASIDE = re.compile(r"until-(\d+)")
+"""The name of a folder that was set aside, with the time of its last row in Unix milliseconds."""
+LARGEST = 256 * 1024 * 1024
+"""Bytes of a table that is set aside."""
+LOOK_MS = 60_000
+"""How often the limits of age and size are looked at."""
 PROXY = 0
 """A broker's log has one proxy: the broker."""
 
@@ -35,10 +45,25 @@ PROXY = 0
 class AccessLog:
     """Rows wait in memory until `flush`, about once a second; a log without a folder keeps nothing."""
 
-    def __init__(self, folder: Path | None, start_ms: int, largest: int = 256 * 1024 * 1024) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        start_ms: int,
+        *,
+        largest: int = LARGEST,
+        keep_bytes: int | None = None,
+        keep_ms: int | None = None,
+    ) -> None:
+        """`keep_bytes`: of all tables but the names; no row grows older than `keep_ms`. None is without a limit."""
         self._folder = folder
         self._start_ms = start_ms
-        self._largest = largest
+        # A part of each limit at most is in what is being written and cannot be removed.
+        self._largest = largest if keep_bytes is None else min(largest, keep_bytes // (len(TABLES) + 1))
+        self._oldest_ms = math.inf if keep_ms is None else keep_ms / 2
+        self._keep_bytes = math.inf if keep_bytes is None else keep_bytes
+        self._since: int | None = None
+        """When the first row of the tables was written that are not set aside."""
+        self._look_at = 0
         self._rows: dict[str, list[Sequence[object]]] = {table: [] for table in TABLES}
         self._numbers: dict[tuple[str, str], int] = {}
         self._next: Counter[str] = Counter()
@@ -111,7 +136,9 @@ class AccessLog:
         """Write what has happened."""
         if self._folder is None:
             return
-        self._set_aside_if_large(self._folder, now)
+        self._set_aside_if_due(self._folder, now)
+        if self._since is None and any(rows for table, rows in self._rows.items() if table != "names"):
+            self._since = now
         for table, rows in self._rows.items():
             if rows:
                 self._rows[table] = []
@@ -119,6 +146,9 @@ class AccessLog:
                     self._append(self._folder / f"{table}.csv", TABLES[table], rows)
                 except OSError as error:  # a full disk must not stop deliveries
                     logger.error("the access log loses %d rows of %s: %s", len(rows), table, error)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_MS
+            self._remove_what_is_over(self._folder, now)
 
     def _event(self, now: int, kind: str, subscriber: str, stream: str | None = None) -> None:
         if self._folder is not None:
@@ -150,19 +180,35 @@ class AccessLog:
         with file.open("a", encoding="utf-8", newline="") as out:
             out.write(text.getvalue())
 
-    def _set_aside_if_large(self, folder: Path, now: int) -> None:
+    def _set_aside_if_due(self, folder: Path, now: int) -> None:
         """Each folder is a trace by itself: a page that is asked for later is published there anew."""
-        tables = [file for table in TABLES if table != "names" and (file := folder / f"{table}.csv").exists()]
+        tables = _tables(folder)
+        old = self._since is not None and now - self._since > self._oldest_ms
         try:
-            if any(file.stat().st_size > self._largest for file in tables):
+            if old or any(file.stat().st_size > self._largest for file in tables):
                 aside = folder / f"until-{now}"
                 aside.mkdir(exist_ok=True)
                 for file in tables:
                     file.rename(aside / file.name)
                 self._published.clear()
                 self._counted.clear()
+                self._since, self._look_at = None, now
         except OSError as error:
             logger.error("the access log could not be set aside: %s", error)
+
+    def _remove_what_is_over(self, folder: Path, now: int) -> None:
+        try:
+            aside = sorted(
+                (int(found[1]), one) for one in folder.iterdir() if (found := ASIDE.fullmatch(one.name))
+            )
+            sizes = {one: sum(file.stat().st_size for file in _tables(one)) for _, one in aside}
+            held = sum(sizes.values()) + sum(file.stat().st_size for file in _tables(folder))
+            for until, one in aside:
+                if held > self._keep_bytes or now - until > self._oldest_ms:
+                    shutil.rmtree(one)
+                    held -= sizes[one]
+        except OSError as error:
+            logger.error("old parts of the access log could not be removed: %s", error)
 
     def _take_up(self, folder: Path) -> None:
         """Go on where the log of an earlier start ended."""
@@ -174,8 +220,15 @@ class AccessLog:
         if ("start", "") not in self._numbers:
             self._numbers[("start", "")] = self._start_ms
             self._rows["names"].append(("start", self._start_ms, ""))
+        first = next(_rows(folder / "accesses.csv"), None) or next(_rows(folder / "events.csv"), None)
+        self._since = None if first is None else int(first["time_ms"])
         self._published = {int(row["page"]) for row in _rows(folder / "publications.csv")}
         self._counted = {int(row["page"]) for row in _rows(folder / "subscriptions.csv")}
+
+
+def _tables(folder: Path) -> list[Path]:
+    """The tables of a folder, but for the names."""
+    return [file for table in TABLES if table != "names" and (file := folder / f"{table}.csv").exists()]
 
 
 def _rows(file: Path) -> Iterator[dict[str, str]]:

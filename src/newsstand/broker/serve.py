@@ -172,7 +172,12 @@ class Parts:
             on_removed=lambda removed: self.metrics.left(removed.reason),
         )
         self.page_parts = PageParts(settings, upstream, keys.copies if keys else None, url, verify, self.metrics)
-        log = AccessLog(settings.data / "access" if settings.access_log else None, wall_clock_ms())
+        log = AccessLog(
+            settings.data / "access" if settings.access_log else None,
+            wall_clock_ms(),
+            keep_bytes=settings.access_log_bytes,
+            keep_ms=settings.access_log_days * 24 * 3_600_000,
+        )
         self.edge = Edge(
             settings.name,
             results,

@@ -87,6 +87,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     opportunistic_bytes: SomeBytes = OPPORTUNISTIC_BYTES
     """How many bytes of them, with or without a coordinator."""
     access_log: bool = True
+    access_log_bytes: SomeBytes = 2 * 1024 * 1024 * 1024
+    """Of all tables but the names; the oldest leave first."""
+    access_log_days: Positive = 30
+    """No row grows older."""
     open_stats: bool = False
     """Whether /stats needs no token."""
     open_metrics: bool = False

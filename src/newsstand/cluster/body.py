@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from newsstand.cluster.channels import channel_table, query_of, read_channel
 from newsstand.cluster.columns import NEW, STORED, Naming, inline_common, name_columns
-from newsstand.cluster.dialect import read_query
+from newsstand.cluster.dialect import not_too_deep, read_query, write_sql
 from newsstand.cluster.functions import DISTANCE, REFUSED
 from newsstand.errors import BadApp, BadQuery
 from newsstand.model import Channel, Dataset
@@ -65,6 +65,11 @@ class Body:
 def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
     """Check a channel's query against the datasets; BadQuery is one line that says what and where."""
     place = f"channels.{channel.name}.query"
+    with not_too_deep(place):
+        return _checked(channel, datasets, place)
+
+
+def _checked(channel: Channel, datasets: Mapping[str, Dataset], place: str) -> Body:
     if channel.new not in datasets:
         raise BadQuery(f"channels.{channel.name}.new: no dataset '{channel.new}'")
     tree = read_query(channel.query, place)
@@ -97,6 +102,7 @@ def parse_body(channel: Channel, datasets: Mapping[str, Dataset]) -> Body:
             but, instead = "", f"write FROM {channel.new}, or name another dataset in 'new'"
         raise BadQuery(f"{place}: its new dataset '{channel.new}' is not read{but}; {instead}")
     stored = frozenset(table.name for table in tables if table.db == STORED)
+    write_sql(tree)  # what is read without recursion, such as a[0][0]…, may be too deep to be written
     return Body(channel, tree, columns, stored, frozenset(name for _, name in _calls(tree)))
 
 

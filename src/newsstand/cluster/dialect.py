@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from newsstand.errors import BadQuery
 
@@ -29,6 +30,12 @@ class AsWritten(Spark):
         FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
 
 
+DEEPEST = 32
+"""How deep parentheses, brackets, CASE and prefixes may be nested: reading and writing recurse."""
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.CASE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.END)
+_PREFIXES = (TokenType.NOT, TokenType.DASH, TokenType.TILDE)
 _FIRST = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.FROM)
 
 
@@ -42,8 +49,12 @@ def read_query(text: str, place: str) -> exp.Query:
         if tokens and tokens[0].token_type not in _FIRST:
             first_word = " ".join(tokens[0].text.split())
             raise BadQuery(f"{place}: '{first_word}': a channel's query is one SELECT")
-        statements = [tree for tree in AsWritten().parser().parse(tokens, text) if tree is not None]
+        _check_depth(tokens, place)
+        with not_too_deep(place):
+            statements = [tree for tree in AsWritten().parser().parse(tokens, text) if tree is not None]
     except TokenError as error:
+        if isinstance(error.__cause__, RecursionError):
+            raise _too_deep(place) from error
         raise BadQuery(f"{place}: a string, a name or a comment does not end") from error
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
@@ -66,6 +77,31 @@ def read_query(text: str, place: str) -> exp.Query:
             f"{place}: what stands around {next(iter(lost))!r} was not understood; write it another way"
         )
     return tree
+
+
+@contextmanager
+def not_too_deep(place: str) -> Iterator[None]:
+    """Raise BadQuery in place of a RecursionError."""
+    try:
+        yield
+    except RecursionError:
+        raise _too_deep(place) from None
+
+
+def _too_deep(place: str) -> BadQuery:
+    return BadQuery(f"{place}: nested too deep; at most {DEEPEST} levels: use inner queries or shorter chains")
+
+
+def _check_depth(tokens: Sequence[Token], place: str) -> None:
+    depth = prefixes = 0
+    for token in tokens:
+        prefixes = prefixes + 1 if token.token_type in _PREFIXES else 0
+        if token.token_type in _OPENING:
+            depth += 1
+        elif token.token_type in _CLOSING:
+            depth = max(0, depth - 1)
+        if depth + prefixes > DEEPEST:
+            raise BadQuery(f"{place}: line {token.line}, column {token.col}: nested more than {DEEPEST} deep")
 
 
 def read_expression(text: str) -> exp.Expr:
