@@ -185,7 +185,7 @@ def test_only_the_owner_may_read_what_a_platform_writes(folder: Path, started: l
         ann.post("/subscriptions", json={"channel": "of_kind", "values": {"kind": "fire"}}).json(),
         "before",
     )
-    assert eventually(lambda: (data / "brokers/edge/access/events.csv").exists())
+    assert eventually((data / "brokers/edge/access/events.csv").exists)
     assert list(data.rglob("*.sqlite-wal")), "the stores are in use"
     assert up.log.stat().st_mode & 0o777 == 0o600
     for path in (data, *data.rglob("*")):

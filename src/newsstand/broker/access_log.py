@@ -4,9 +4,9 @@ Folder `access/` of the data folder: `events.csv` (logins, logouts, subscription
 the lab), `publications.csv`, `requests.csv` and `subscriptions.csv` (pages: a trace), and `accesses.csv`, which
 says of each access what it was, whether it was a hit, how many bytes, how long it took, and `topics.csv`, which
 has each request for the past of a topic, for planning storages. Tables of the lab have numbers in place of names;
-`names.csv` tells which is which, and the Unix milliseconds from which `time` counts. When a table has grown large, or
-old, all but the names are set aside together, in a folder of their own. Folders that were set aside are removed, the
-oldest first, when the log is over its limits of age and size; what is being written never is.
+`names.csv` tells which is which, and the Unix milliseconds from which `time` counts. When a table has grown large,
+or old, all but the names are set aside together, in a folder of their own. Such folders are removed, the oldest
+first, when the log is over its limits of age and size; what is being written never is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AccessLog:
         keep_bytes: int | None = None,
         keep_ms: int | None = None,
     ) -> None:
-        """`keep_bytes`: of all tables but the names; no row grows older than `keep_ms`. None is without a limit."""
+        """`keep_bytes`: of all tables but the names; no row grows older than `keep_ms`. None is no limit."""
         self._folder = folder
         self._start_ms = start_ms
         # A part of each limit at most is in what is being written and cannot be removed.
@@ -183,7 +183,7 @@ class AccessLog:
     def _set_aside_if_due(self, folder: Path, now: int) -> None:
         """Each folder is a trace by itself: a page that is asked for later is published there anew."""
         tables = _tables(folder)
-        old = self._since is not None and now - self._since > self._oldest_ms
+        old = self._since is not None and now - self._since >= self._oldest_ms
         try:
             if old or any(file.stat().st_size > self._largest for file in tables):
                 aside = folder / f"until-{now}"
@@ -204,7 +204,7 @@ class AccessLog:
             sizes = {one: sum(file.stat().st_size for file in _tables(one)) for _, one in aside}
             held = sum(sizes.values()) + sum(file.stat().st_size for file in _tables(folder))
             for until, one in aside:
-                if held > self._keep_bytes or now - until > self._oldest_ms:
+                if held > self._keep_bytes or now - until >= self._oldest_ms:
                     shutil.rmtree(one)
                     held -= sizes[one]
         except OSError as error:

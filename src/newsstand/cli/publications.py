@@ -17,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from newsstand.errors import BadInput
-from newsstand.serving.process import make_private_folder, open_private
+from newsstand.serving.process import make_private_folder
 
 MOST_BYTES = 4 * 2**20
 """A batch is at most about so large, well under what a cluster takes."""
@@ -213,7 +213,8 @@ def _read_progress(kept: Path) -> Progress | None:
 def _write_progress(kept: Path, progress: Progress) -> None:
     make_private_folder(kept.parent)
     unfinished = kept.with_suffix(".new")
-    with open(unfinished, "wb", opener=open_private) as file:
+    descriptor = os.open(unfinished, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(progress))
         file.flush()
         os.fsync(file.fileno())

@@ -90,8 +90,3 @@ def make_private_folder(folder: Path) -> None:
     """Make a folder that only its owner may enter; what this process writes elsewhere is as it was."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-
-
-def open_private(path: str, flags: int) -> int:
-    """Open a file, which only its owner may read if it is new: `open(file, "ab", opener=open_private)`."""
-    return os.open(path, flags, 0o600)
