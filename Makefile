@@ -2,7 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
-UV := uv==0.13.8
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+LOCK := $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
@@ -51,21 +52,22 @@ bench-plan: $(READY)  ## planning: greedy compiled, side by side with plain loop
 	@$(BIN)/python benchmarks/plan_storages.py
 
 lock: $(READY)  ## pin the dependencies anew
-	@$(BIN)/pip install -q $(UV)
-	@$(BIN)/uv pip compile -q pyproject.toml --group dev --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-header --no-annotate -o requirements.lock
+	@$(LOCK) --group bootstrap -o bootstrap.lock
+	@$(LOCK) pyproject.toml --group dev -o requirements.lock
 
 clean:  ## remove what make made
 	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(READY): requirements.lock pyproject.toml
+# Nothing is installed, and nothing builds a package, that a lock does not pin with its hash.
+$(READY): bootstrap.lock requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed"; exit 1; }
 	@echo "Setting up .venv …"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP) --require-hashes --only-binary :all: -r bootstrap.lock
+	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.bench: benchmarks/requirements.lock $(READY)
-	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --require-hashes -r benchmarks/requirements.lock
+	@$(PIP) --no-deps --no-build-isolation --require-hashes -r benchmarks/requirements.lock
 	@touch $@

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -20,6 +20,7 @@ from press import APP
 from websockets.sync.client import connect
 
 from newsstand.platform.folder import PlatformFolder
+from newsstand.platform.pinning import trusting_only
 from newsstand.platform.supervisor import joined_line
 
 UP_WITH_PRESS = Path(__file__).with_name("up_with_press.py")
@@ -190,6 +191,26 @@ def test_only_the_owner_may_read_what_a_platform_writes(folder: Path, started: l
     assert up.log.stat().st_mode & 0o777 == 0o600
     for path in (data, *data.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_platform_with_certificates_starts_and_places_its_topics(
+    folder: Path, started: list[Up], made: Callable[[str], Path]
+) -> None:
+    certificate = made("news.example")
+    authority = certificate.with_name("authority.pem")
+    with (folder / "app" / "newsstand.toml").open("a") as file:
+        key = certificate.with_suffix(".key")
+        tls = f'certificate = "{certificate}"\nkey = "{key}"\n'
+        file.write(f'\n[coordinator]\n{tls}\n[[brokers]]\n{tls}authority = "{authority}"\n')
+        file.write('\n[storages]\nstorms = ["edge"]\n')
+    up = Up(folder)
+    started.append(up)
+    where = up.addresses()
+    coordinator = where["coordinator"]["url"]
+    assert coordinator.startswith("https://")
+    token = PlatformFolder(Path(where["data"])).operator_token("test")
+    with httpx.Client(verify=trusting_only(certificate), headers={"Authorization": f"Bearer {token}"}) as client:
+        assert client.get(f"{coordinator}/overlay").json()["storages"] == {"storms": ["edge"]}
 
 
 @pytest.mark.parametrize("secrets", ["platform.secret", "brokers/edge/broker.token"])

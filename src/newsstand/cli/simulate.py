@@ -17,7 +17,12 @@ from newsstand.cli.progress import progress, say
 
 PolicyFiles = Annotated[
     list[Path] | None,
-    typer.Option("--policy-file", metavar="FILE", help="A Python file that registers policies of your own."),
+    typer.Option(
+        "--policy-file",
+        metavar="FILE",
+        help="A Python file that registers policies of your own. Its code runs here and on the workers, with your "
+        "rights: give only files that you trust.",
+    ),
 ]
 
 

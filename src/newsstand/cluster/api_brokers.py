@@ -14,6 +14,7 @@ from newsstand.cluster.api_desk import TOKEN, Desk, form_of
 from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription, is_broker_name
+from newsstand.serving.described import schema_of
 from newsstand.serving.refusals import BODY, Refused, answer, bearer, decoded, problems
 from newsstand.serving.settings import is_http_url
 
@@ -27,7 +28,7 @@ class Registration(msgspec.Struct, forbid_unknown_fields=True):
     callback: str
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class AskedSubscription(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A subscription as a broker asks for it."""
 
     channel: str
@@ -54,7 +55,7 @@ def broker_routes(desk: Desk) -> APIRouter:
     @router.put(
         "/brokers/{broker}",
         responses={200: {"model": BrokerShape}, **problems(*TOKEN, *BODY, 507)},
-        openapi_extra=raw_body(json=msgspec.json.schema(Registration)["$defs"]["Registration"]),
+        openapi_extra=raw_body(json=schema_of(Registration)),
     )
     async def register(request: Request, broker: str) -> Response:
         """Register a broker, or tell where it is now.
@@ -94,7 +95,7 @@ def subscription_routes(desk: Desk) -> APIRouter:
     cluster = desk.cluster
     path = "/brokers/{broker}/subscriptions"
 
-    asked = msgspec.json.schema(Asked)["$defs"]["Asked"]
+    asked = schema_of(AskedSubscription)
 
     @router.post(
         path,
@@ -153,9 +154,9 @@ def subscription_routes(desk: Desk) -> APIRouter:
 def _wanted(body: bytes, form: Form) -> list[Wanted]:
     """The subscriptions that a body asks for; the first mistake is told with its place, from 0."""
     if form == "json":
-        listed = decoded(body, list[Asked])
+        listed = decoded(body, list[AskedSubscription])
     else:
-        decoder = msgspec.json.Decoder(Asked)
+        decoder = msgspec.json.Decoder(AskedSubscription)
         listed = []
         for line in filter(None, map(bytes.strip, body.split(b"\n"))):
             try:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path as File
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from newsstand.cluster.api_desk import ANY, TOKEN, Desk, form_of
@@ -19,6 +18,7 @@ from newsstand.cluster.page_origin import SentTo
 from newsstand.cluster.pages import StoredPage
 from newsstand.cluster.reading import Asked
 from newsstand.errors import NotFound
+from newsstand.serving.described import schema_of
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
 from newsstand.serving.refusals import BODY, Refused, Responses, answer, decoded, problems
 
@@ -116,7 +116,7 @@ def result_routes(desk: Desk) -> APIRouter:
     @router.post(
         "/brokers/{broker}/results",
         responses={200: {"model": SlicesShape}, **problems(*TOKEN, *BODY, 404)},
-        openapi_extra=raw_body(json={"type": "array", "items": msgspec.json.schema(Asked)["$defs"]["Asked"]}),
+        openapi_extra=raw_body(json={"type": "array", "items": schema_of(Asked)}),
     )
     async def read_all(request: Request, broker: str) -> Response:
         """The next results of many subscriptions of a broker's, or with a limit of 0 only where they stand."""

@@ -15,6 +15,7 @@ from newsstand.cluster.page_origin import SentTo
 from newsstand.cluster.push_caches import KnownCache
 from newsstand.model import is_broker_name
 from newsstand.planning.places import Place
+from newsstand.serving.described import schema_of
 from newsstand.serving.near import INVALID_AT, NEAR, NODE, near_of
 from newsstand.serving.near import REDIRECT as REDIRECTED_TO
 from newsstand.serving.refusals import BODY, Refused, Responses, answer, decoded, problems
@@ -81,7 +82,7 @@ def push_cache_routes(desk: Desk) -> APIRouter:
     @router.put(
         path,
         responses={200: {"model": AnnouncedShape}, **problems(*TOKEN, *BODY, 404)},
-        openapi_extra=raw_body(json=msgspec.json.schema(Announcement)["$defs"]["Announcement"]),
+        openapi_extra=raw_body(json=schema_of(Announcement)),
     )
     async def announce(request: Request, broker: str) -> Response:
         """A broker keeps copies of pages: those that it names and no others. It holds for a while: repeat it."""

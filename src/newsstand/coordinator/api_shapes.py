@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from newsstand.coordinator.handing_over import MOST_TOLD
 from newsstand.coordinator.records import DEFAULT_CAPACITY, KINDS, Id, Name
+from newsstand.serving.described import schema_of
 
 MOST_NAMES = MOST_TOLD
 """Names in one lookup."""
@@ -276,7 +277,7 @@ class AppliedShape(BaseModel):
 
 def body_of(*shapes: type[msgspec.Struct], array: bool = False) -> dict[str, Any]:
     """A body of one of these shapes, or an array of them, for /openapi.json."""
-    described = [msgspec.json.schema(shape)["$defs"][shape.__name__] for shape in shapes]
+    described = [schema_of(shape) for shape in shapes]
     schema: dict[str, Any] = described[0] if len(described) == 1 else {"anyOf": described}
     if array:
         schema = {"type": "array", "items": schema}

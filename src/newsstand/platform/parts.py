@@ -36,6 +36,8 @@ class Part:
     """Where it answers on this machine; it is ready when `/readyz` says so."""
     patience_s: float = 15.0
     """How long it may take to stop before it is killed."""
+    certificate: Path | None = None
+    """The file of its certificate, if it speaks TLS."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def plan(
         where = ("--data", str(folder.path), "--host", cluster_host, "--port", "{port}")
         cluster_command = (*NEWSSTAND, "cluster", str(app.folder.absolute()), *where, *spark)
     told = tuple(word.replace("{port}", str(cluster_port)) for word in cluster_command)
-    cluster = Part("cluster", told, cluster_url, patience_s=30)
+    certificate = None if app.tls is None else app.tls.certificate
+    cluster = Part("cluster", told, cluster_url, patience_s=30, certificate=certificate)
 
     table = absolute(declared.coordinator, app.folder)
     taken_host, port = take("coordinator", table.get("host"), ports.of(ports.coordinator, table.get("port"), 0))
@@ -164,7 +167,12 @@ def plan(
     file = folder.coordinator / "coordinator.toml"
     settings = {file: toml_table("coordinator", table)}
     coordinator_url = reached("https" if "certificate" in table else "http", taken_host, port)
-    coordinator = Part("coordinator", (*NEWSSTAND, "coordinator", "--config", str(file)), coordinator_url)
+    coordinator = Part(
+        "coordinator",
+        (*NEWSSTAND, "coordinator", "--config", str(file)),
+        coordinator_url,
+        certificate=certificate_of(table),
+    )
 
     parts: list[Part] = []
     tables = broker_tables(declared.brokers, brokers)
@@ -188,7 +196,8 @@ def plan(
             table["topics"] = declared.topics
         file = folder.broker(name) / "broker.toml"
         settings[file] = toml_table("broker", table)
-        parts.append(Part(label, (*NEWSSTAND, "broker", "--config", str(file)), url))
+        command = (*NEWSSTAND, "broker", "--config", str(file))
+        parts.append(Part(label, command, url, certificate=certificate_of(table)))
     names = tuple(str(one["name"]) for one in tables)
     require_brokers(app.folder / FILE, declared.storages, names)
     return Platform(
@@ -226,6 +235,11 @@ def absolute(table: Mapping[str, object], folder: Path) -> Table:
         key: str(folder.absolute() / value) if key in PATHS and isinstance(value, str) else value
         for key, value in table.items()
     }
+
+
+def certificate_of(table: Mapping[str, object]) -> Path | None:
+    """Return the file of a part's certificate, if it has one."""
+    return Path(str(table["certificate"])) if "certificate" in table else None
 
 
 def everywhere(host: str, port: int, url: str) -> Table:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from newsstand.platform.log_file import LogFile, Problems
 from newsstand.platform.parts import Platform
+from newsstand.platform.pinning import trusting_only
 from newsstand.platform.storages import place
 from newsstand.platform.supervisor import Supervisor
 
@@ -47,7 +48,8 @@ async def running(
             if not await supervisor.start():
                 raise Stopped
             if platform.storages:
-                await place(platform.coordinator.url, platform.folder, platform.storages)
+                trusted = trusting_only(platform.coordinator.certificate)
+                await place(platform.coordinator.url, trusted, platform.folder, platform.storages)
             yield supervisor
         finally:
             await supervisor.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -35,12 +36,12 @@ def require_brokers(file: Path, storages: Storages, brokers: Collection[str]) ->
                 raise BadOption(f"{file}: storages.{topic}: broker '{name}' {unknown(name, brokers)}")
 
 
-async def place(coordinator: str, folder: PlatformFolder, storages: Storages) -> None:
+async def place(coordinator: str, trusted: ssl.SSLContext, folder: PlatformFolder, storages: Storages) -> None:
     """Tell the coordinator where topics are kept, unless it was told before, as soon as it knows the brokers."""
     headers = {"Authorization": f"Bearer {folder.operator_token('up')}"}
     until = asyncio.get_running_loop().time() + PATIENCE_S
     async with httpx.AsyncClient(
-        base_url=coordinator, headers=headers, timeout=5, verify=False, trust_env=False
+        base_url=coordinator, headers=headers, timeout=5, verify=trusted, trust_env=False
     ) as http:
         while True:
             try:

@@ -23,6 +23,7 @@ import httpx
 from newsstand.errors import NewsstandError
 from newsstand.platform.log_file import is_problem, plain
 from newsstand.platform.parts import Part, environment
+from newsstand.platform.pinning import trusting_only
 
 START_S = 240.0
 """How long a part may take until it is ready for the first time."""
@@ -54,6 +55,8 @@ class Watched:
         self.process: asyncio.subprocess.Process | None = None
         self.ready = asyncio.Event()
         self.restarts = 0
+        self.unreached = "it does not answer"
+        """Why it does not count as ready."""
         self.said: deque[str] = deque(maxlen=20)
         self.keeping: asyncio.Task[None] | None = None
 
@@ -98,7 +101,6 @@ class Supervisor:
         self._write = write
         self._say = say
         self._look = look
-        self._http = httpx.AsyncClient(timeout=5, verify=False, trust_env=False)
 
     @property
     def watched(self) -> list[Watched]:
@@ -128,7 +130,6 @@ class Supervisor:
         self.stopping.set()
         for stage in reversed(self.stages):
             await asyncio.gather(*(self._stop(one) for one in stage))
-        await self._http.aclose()
 
     async def _until_ready(self, one: Watched) -> None:
         """Wait until a part is ready, it is given up, or all shall stop."""
@@ -142,7 +143,9 @@ class Supervisor:
                 one.keeping.result()
             if not done:
                 self._say_last_lines(one)
-                raise CannotStart(f"{one.part.name} is not ready after {START_S:.0f} s: {one.last_words()}")
+                raise CannotStart(
+                    f"{one.part.name} is not ready after {START_S:.0f} s ({one.unreached}): {one.last_words()}"
+                )
         finally:
             for task in waiting:
                 task.cancel()
@@ -188,17 +191,23 @@ class Supervisor:
 
     async def _watch(self, one: Watched) -> None:
         """Notice when a part is ready, and say so if it had died."""
-        while True:
-            try:
-                answer = await self._http.get(f"{one.part.url}/readyz")
-                if answer.status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
+        while not await self._is_ready(one):
             await asyncio.sleep(0.1)
         one.ready.set()
         if one.restarts:
             self._tell(one.part.name, f"{one.part.name} is back")
+
+    async def _is_ready(self, one: Watched) -> bool:
+        try:
+            # Read anew each time: a certificate may be renewed while its part is down.
+            trusted = trusting_only(one.part.certificate)
+            async with httpx.AsyncClient(timeout=5, verify=trusted, trust_env=False) as http:
+                answer = await http.get(f"{one.part.url}/readyz")
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            one.unreached = str(error)
+            return False
+        one.unreached = f"it answers {answer.status_code}"
+        return answer.status_code == 200
 
     async def _join(self, one: Watched, process: asyncio.subprocess.Process) -> None:
         """Pass on what a part says, line by line, with its name."""

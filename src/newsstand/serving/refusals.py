@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from newsstand.errors import BadInput, Busy, LimitReached, NewsstandError, NoRoom, NotFound, Unavailable
+from newsstand.serving.described import schema_of
 
 T = TypeVar("T")
 Responses = dict[int | str, dict[str, Any]]
@@ -52,7 +53,7 @@ def problems(*statuses: int) -> Responses:
 
 def json_body(shape: type[BaseModel]) -> dict[str, Any]:
     """What a body that FastAPI does not parse holds, for /openapi.json."""
-    schema = shape.model_json_schema()
+    schema = schema_of(shape)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
