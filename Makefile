@@ -58,7 +58,7 @@ lock: $(READY)  ## pin the dependencies anew
 clean:  ## remove what make made
 	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# Nothing is installed, and nothing builds a package, that a lock does not pin with its hash.
+# Nothing is installed that a lock does not pin with its hash, and nothing else builds packages.
 $(READY): bootstrap.lock requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed"; exit 1; }
 	@echo "Setting up .venv …"
@@ -69,5 +69,5 @@ $(READY): bootstrap.lock requirements.lock pyproject.toml
 	@touch $@
 
 .venv/.bench: benchmarks/requirements.lock $(READY)
-	@$(PIP) --no-deps --no-build-isolation --require-hashes -r benchmarks/requirements.lock
+	@$(PIP) --no-deps --require-hashes -r benchmarks/requirements.lock
 	@touch $@

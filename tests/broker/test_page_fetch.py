@@ -20,7 +20,7 @@ from press import ADMIN, Press
 from test_broker_api import login
 
 from newsstand.broker.page_content import content_of
-from newsstand.broker.page_fetcher import PER_HOST, REDIRECTS, HostSlots, PageFetcher, PageRefused
+from newsstand.broker.page_fetcher import PER_SERVER, REDIRECTS, PageFetcher, PageRefused, ServerSlots
 from newsstand.broker.page_hosts import AllowedHost, PageHosts, is_public
 from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.upstream import Away
@@ -33,7 +33,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 class Site:
     """A server outside the platform; `asked` are the requests that it got."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.answers: dict[str, Answer] = {}
         self.active = self.most = 0
@@ -48,10 +48,10 @@ class Site:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((address, 0), Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{address}:{self.port}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def test_a_redirect_to_another_scheme_is_refused(press: Press, ann: httpx.Client
             "240.0.0.1",
         ),
         *("::1", "::", "fe80::1", "fec0::1", "fd00::1", "ff02::1", "::ffff:10.0.0.1", "::127.0.0.1"),
-        *("64:ff9b::a00:1", "2002:a00:1::"),
+        *("64:ff9b::a00:1", "64:ff9b:1::808:808", "2002:a00:1::", "2001::7f00:1"),
     ],
 )
 def test_an_address_that_is_not_public(text: str) -> None:
@@ -259,6 +259,32 @@ def test_an_entry_that_is_none(entry: str, tmp_path: Path) -> None:
         BrokerSettings(name="edge", cluster="http://127.0.0.1:1", data=tmp_path, pages_allow=[entry])
 
 
+def test_the_cluster_is_known_behind_a_translator_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch, ["64:ff9b::808:808"], ["8.8.8.8"])
+    with pytest.raises(BadInput, match="is a server of the platform"):
+        asyncio.run(PageHosts([], ["http://cluster.example:80"]).addresses("pages.example", 80))
+
+
+def test_an_address_with_a_zone_is_refused_also_when_it_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving(monkeypatch, ["fe80::1%lo"])
+    with pytest.raises(BadInput, match="has no public address"):
+        asyncio.run(PageHosts(["fe80::/10"]).addresses("fe80::1%lo", 80))
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("http://xn--a/", "http://[::1", "//", "http://", "http:///a", "gopher://a/", "http://a:99999/"),
+        *("http://\x80/", "http://%00/", "http://u:p@127.0.0.1/", "javascript:1", "http://[fe80::1%25lo]/"),
+        *("\x00", "http://a b/"),
+    ],
+)
+def test_a_redirect_to_what_is_no_address_is_refused(site: Site, location: str) -> None:
+    fetcher = PageFetcher(PageHosts(["127.0.0.1"]), verify=False)
+    with pytest.raises(Away):
+        asyncio.run(fetch(fetcher, site.redirect("/a", location)))
+
+
 # What they see
 
 
@@ -320,24 +346,77 @@ def test_a_server_that_never_ends_meets_the_deadline(site: Site) -> None:
 
 def test_a_slow_host_does_not_keep_pages_of_others_waiting(press: Press, ann: httpx.Client, site: Site) -> None:
     slow = [site.blocked(f"/{number}") for number in range(20)]
-    with closing(Site()) as other, ThreadPoolExecutor(20) as readers:
+    with closing(Site("127.0.0.2")) as other, ThreadPoolExecutor(20) as readers:
         waiting = [readers.submit(get, press, ann, url) for url in slow]
         try:
             until = time.monotonic() + 30
-            while site.active < PER_HOST:
+            while site.active < PER_SERVER:
                 assert time.monotonic() < until
                 time.sleep(0.01)
-            url = other.page("/a", b"quick").replace("127.0.0.1", "localhost")
-            assert get(press, ann, url).content == b"quick"
+            assert get(press, ann, other.page("/a", b"quick")).content == b"quick"
         finally:
             site.released.set()
         assert {one.result().content for one in waiting} == {b"slow"}
-    assert site.most == PER_HOST
+    assert site.most == PER_SERVER
+
+
+def test_a_slow_server_with_many_names_takes_no_slots_of_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.blocked("/a")
+
+    def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", ("127.0.0.2" if host == "quick.example" else "127.0.0.1", port))]
+
+    monkeypatch.setattr("newsstand.broker.page_hosts.socket.getaddrinfo", getaddrinfo)
+
+    async def story(quick: str) -> bytes:
+        fetcher = PageFetcher(PageHosts(["127.0.0.0/8"]), verify=False)
+        names = [f"http://{number}.slow.example:{site.port}/a" for number in range(100)]
+        waiting = [asyncio.create_task(read(fetcher, name)) for name in names]
+        async with asyncio.timeout(30):
+            while site.active < PER_SERVER:
+                await asyncio.sleep(0.01)
+            content = await read(fetcher, quick)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await fetcher.aclose()
+        return content
+
+    async def read(fetcher: PageFetcher, url: str) -> bytes:
+        async with fetcher.open(url, {}) as response:
+            return (await content_of(response, LARGEST_PAGE)).data
+
+    with closing(Site("127.0.0.2")) as other:
+        other.page("/a", b"quick")
+        assert asyncio.run(story(f"http://quick.example:{other.port}/a")) == b"quick"
+    assert site.most == PER_SERVER
+
+
+def test_a_page_or_head_that_trickles_is_given_up(site: Site) -> None:
+    def drip(handler: BaseHTTPRequestHandler, first: bytes, piece: bytes) -> None:
+        with suppress(OSError):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + first)
+            while not site.released.wait(0.02):
+                handler.wfile.write(piece)
+
+    site.answers["/head"] = lambda handler: drip(handler, b"", b"X: y\r\n")
+    site.answers["/body"] = lambda handler: drip(handler, b"\r\n", b".")
+
+    async def given_up(path: str) -> None:
+        fetcher = PageFetcher(PageHosts(["127.0.0.1"]), verify=False, head_s=0.3, patience_s=0.3)
+        async with asyncio.timeout(30):
+            await fetch(fetcher, site.url + path)
+
+    for path, reason in (("/head", "does not answer within"), ("/body", "takes too long")):
+        with pytest.raises(Away, match=reason):
+            asyncio.run(given_up(path))
 
 
 def test_slots_are_forgotten_when_nobody_holds_them() -> None:
     async def story() -> None:
-        slots = HostSlots(per_host=1)
+        slots = ServerSlots(per_server=1)
 
         async def hold() -> None:
             async with slots.hold("a"):
@@ -347,6 +426,6 @@ def test_slots_are_forgotten_when_nobody_holds_them() -> None:
         await asyncio.sleep(0)
         holders[1].cancel()
         await asyncio.gather(*holders, return_exceptions=True)
-        assert not slots._hosts
+        assert not slots._servers
 
     asyncio.run(story())

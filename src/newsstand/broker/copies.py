@@ -27,8 +27,8 @@ CLUSTER = 1
 """The number of the only origin that pushes to a broker: its data cluster, which may use all of the room."""
 AGAIN_S = 5.0
 """How long copies are served without another try, after a check that failed."""
-AT_ONCE = 4
-"""Pages of one push that are fetched at the same time."""
+PUSH_S = 40.0
+"""How long the pages of one push are waited for: the origin waits for the answer no longer than a minute."""
 
 
 class PushedPage(msgspec.Struct, frozen=True):
@@ -73,12 +73,15 @@ def read_pushed(body: bytes) -> Pushed:
 class Copies:
     """The pages that were pushed here; used from the event loop's thread only."""
 
-    def __init__(self, room: int, largest: int, fetch: Fetch, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, room: int, largest: int, fetch: Fetch, now_s: Callable[[], float], *, push_s: float = PUSH_S
+    ) -> None:
         """A page of more than `largest` bytes is not taken: `fetch` would refuse it."""
         self._largest = largest
         self._cache: PushCache[str] = PushCache(Room(size=room), origin_share=1.0)
         self._fetch = fetch
         self._now_s = now_s
+        self._push_s = push_s
         self._contents: dict[str, Content] = {}
         self._checks: dict[str, asyncio.Task[Content | None]] = {}
         self._asked_in_vain: dict[str, float] = {}
@@ -121,9 +124,8 @@ class Copies:
             before, begun = set(self._contents), self._now_s()
             wanted = set(self._cache.would_keep(CLUSTER, offers, begun))
             self.counts.refused += len(pages) - len(wanted)
-            turn = asyncio.Semaphore(AT_ONCE)
-            come = await asyncio.gather(*(self._bring(one, turn) for one in offers if one.page in wanted))
-            fetched = {offer.page: (offer, content) for offer, content in filter(None, come)}
+            come = await self._bring_all([one for one in offers if one.page in wanted])
+            fetched = {offer.page: (offer, content) for offer, content in come}
             taken = self._cache.push(CLUSTER, [offer for offer, _ in fetched.values()], begun)
             self._contents |= {path: fetched[path][1] for path in taken.kept}
             self._let_go(taken)
@@ -179,15 +181,30 @@ class Copies:
         self._let_go(taken)
         return newer
 
-    async def _bring(self, offer: Offer[str], turn: asyncio.Semaphore) -> tuple[Offer[str], Content] | None:
+    async def _bring_all(self, offers: Sequence[Offer[str]]) -> list[tuple[Offer[str], Content]]:
+        """Fetch pages; those that come too late are left out, so that a slow server delays no others."""
+        tasks = [asyncio.create_task(self._bring(one)) for one in offers]
+        if not tasks:
+            return []
+        try:
+            _, late = await asyncio.wait(tasks, timeout=self._push_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if late:
+            logger.warning(
+                "%d of %d pages of a push did not come within %g s", len(late), len(tasks), self._push_s
+            )
+        return [come for task in tasks if task not in late and (come := task.result()) is not None]
+
+    async def _bring(self, offer: Offer[str]) -> tuple[Offer[str], Content] | None:
         """Fetch a page that is worth it; what is here already is only checked. None if it cannot be had."""
         held = self._contents.get(offer.page)
         if held is not None and is_fixed(offer.page):
             return offer, held
         asked = self._now_s()
         try:
-            async with turn:
-                content = await self._fetch(offer.page, "" if held is None else held.version) or held
+            content = await self._fetch(offer.page, "" if held is None else held.version) or held
         except NewsstandError as error:
             logger.warning("page %s was pushed and could not be fetched: %s", offer.page, error)
             return None

@@ -19,10 +19,11 @@ from newsstand.errors import BadInput, BadOption
 
 Address = IPv4Address | IPv6Address
 PORTS = {"http": 80, "https": 443}
-RESOLVERS = 16
+RESOLVERS = 64
 """Threads that ask name servers. They are not those of the store, which a slow name server must not block."""
 _NAME = re.compile(r"[a-z0-9_.-]+")
 _NAT64 = IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class PageHosts:
             raise BadInput(f"'{host}' port {port} is a server of the platform, which holds no pages of publishers")
         for address in found:
             listed = any(one.includes(host, address, port) for one in self._allow)
-            never = address.is_unspecified or address.is_multicast
+            never = address.is_unspecified or address.is_multicast or getattr(address, "scope_id", None)
             if never or not (listed or is_public(address)):
                 raise BadInput(f"'{host}' port {port} has no public address; to allow it, list it in pages_allow")
         return found
@@ -103,7 +104,7 @@ class PageHosts:
                 continue
             # A server that listens on all addresses of this machine answers at each of them.
             here = any(is_here(one) for one in own)
-            if any(one in own or (here and is_here(one)) for one in found):
+            if any(one in own or _behind(one) in own or (here and is_here(one)) for one in found):
                 return True
         return False
 
@@ -127,8 +128,8 @@ def is_public(address: Address) -> bool:
     address = _plain(address)
     if isinstance(address, IPv6Address):
         if address in _NAT64:
-            return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
-        if address.sixtofour is not None or address.is_site_local:
+            return is_public(_behind(address))
+        if address in _NAT64_LOCAL or address.sixtofour is not None or address.is_site_local:
             return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
@@ -143,6 +144,11 @@ def is_here(address: Address) -> bool:
         except OSError:
             return False
     return True
+
+
+def _behind(address: Address) -> Address:
+    """Return the address that a translator (NAT64) makes of one."""
+    return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
 
 
 def _plain(address: Address) -> Address:

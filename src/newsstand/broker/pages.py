@@ -183,7 +183,7 @@ class Pages:
     async def origin_has(self, path: str, version: str) -> Content | None:
         """The page as the origin has it now, None if that is still this version; it counts as nobody's demand."""
         headers = {"If-None-Match": f'"{version}"'} if version else {}
-        async with self.at_origin(path, headers) as response:
+        async with self.at_origin(path, headers, turns=self._turns) as response:
             if response.status_code == 304:
                 return None
             return await self._content(path, response)
