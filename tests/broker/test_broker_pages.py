@@ -216,6 +216,23 @@ def test_a_push_that_cannot_be_fetched_or_does_not_fit_is_not_kept() -> None:
     asyncio.run(story())
 
 
+def test_slow_pages_of_a_push_are_left_out_and_delay_no_others() -> None:
+    async def story() -> None:
+        async def fetch(path: str, _: str) -> Content:
+            if path != "named/quick":
+                await asyncio.Event().wait()
+            return Content(b"12345", "text/html", "v")
+
+        copies = Copies(1000, 500, fetch, lambda: 1_000_000.0, push_s=0.3)
+        paths = [*(f"named/slow{number}" for number in range(20)), "named/quick"]
+        async with asyncio.timeout(30):
+            kept = await copies.pushed([PushedPage(path, 5, 0, 9.0) for path in paths])
+        assert kept == Kept(["named/quick"], [])
+        assert copies.paths == ["named/quick"]
+
+    asyncio.run(story())
+
+
 def test_nothing_makes_room_for_a_page_that_does_not_come() -> None:
     async def story() -> None:
         world = World(room=20, largest=15)
