@@ -104,7 +104,7 @@ def ann(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator[http
     folder = tmp_path_factory.mktemp("allowing")
     config = folder / "broker.toml"
     config.write_text(f'[broker]\nlargest_page = {LARGEST_PAGE}\npages_allow = ["127.0.0.0/8", "::1"]\n')
-    broker = start_broker(folder, press.url, "edge", 0, "--config", config)
+    broker = start_broker(folder, press.url, "allowing", 0, "--config", config)
     try:
         wait_ready(broker.url)
         with closing(login(broker.url, "ann")) as client:
