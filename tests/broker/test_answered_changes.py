@@ -106,7 +106,7 @@ def test_a_subscription_that_was_dropped_does_not_return_after_a_kill(edge: Edge
             broker.kill()
             broker = edge.restart("a")
             until_replicated(ann)  # it has caught up with the coordinator
-            assert ann.get("/subscriptions").json() == {"subscriptions": []}
+            assert ann.get("/subscriptions").json() == {"subscriptions": [], "next": None}
 
 
 def test_answers_about_sessions_say_where_they_are_durable(edge: Edge) -> None:
@@ -154,7 +154,7 @@ def test_without_the_coordinator_the_answer_says_so_and_nothing_is_undone(edge: 
         edge.coordinator = start_coordinator(edge.folder / "coordinator", port, "--lease-s", 1)
         edge.restart("a")
         until_replicated(ann)
-        assert ann.get("/subscriptions").json() == {"subscriptions": []}
+        assert ann.get("/subscriptions").json() == {"subscriptions": [], "next": None}
 
 
 def test_a_subscription_is_at_another_broker_as_soon_as_it_was_answered(edge: Edge) -> None:

@@ -332,6 +332,25 @@ def test_a_limited_token_sees_subscribes_and_is_told_only_what_it_is_limited_to(
 # Subscriptions and results
 
 
+def test_lists_are_told_page_by_page(url: str) -> None:
+    with closing(login(url, "lister")) as client:
+        for kind in ("a", "b", "c"):
+            assert client.post("/subscriptions", json={"channel": "of_kind", "values": [kind]}).status_code == 201
+        for path, key in (("subscriptions", "id"), ("channels", "name")):
+            whole = client.get(f"/{path}").json()
+            names = [one[key] for one in whole[path]]
+            assert (names, whole["next"]) == (sorted(names), None)
+            assert len(names) > 1
+            told: list[str] = []
+            after: str | None = ""
+            while after is not None:
+                page = client.get(f"/{path}", params={"limit": 1, "after": after}).json()
+                told += [one[key] for one in page[path]]
+                after = page["next"]
+            assert told == names
+            refused(client.get(f"/{path}", params={"limit": 10_001}), 422)
+
+
 def test_a_subscription_is_the_same_by_name_and_in_order_and_is_made_once(ann: httpx.Client) -> None:
     by_name = {"channel": "near", "values": {"lat": 33, "kind": "fire"}}
     in_order = {"channel": "near", "values": ["fire", 33.0]}

@@ -342,6 +342,19 @@ def upstream(answers: Callable[[httpx.Request], httpx.Response]) -> Upstream:
     return Upstream(http, "edge")
 
 
+def test_channels_are_read_to_the_last_page() -> None:
+    pages = {"": (["a", "b"], "b"), "b": (["c"], None)}
+
+    def answers(request: httpx.Request) -> httpx.Response:
+        names, following = pages[request.url.params.get("after", "")]
+        return httpx.Response(200, json={"channels": [{"name": name} for name in names], "next": following})
+
+    async def story() -> None:
+        assert list(await upstream(answers).channels()) == ["a", "b", "c"]
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "error"),
     [

@@ -72,7 +72,7 @@ def test_a_broker_that_is_killed_has_lost_nothing_that_it_answered(press: Press,
                 printed(press, "f")
                 while (told_of := json.loads(told.recv(10))["position"]) != 6:
                     assert told_of == 5  # what the cluster repeats is signalled again
-            assert bob.get("/subscriptions").json() == {"subscriptions": []}
+            assert bob.get("/subscriptions").json() == {"subscriptions": [], "next": None}
     finally:
         broker.stop()
 

@@ -143,6 +143,31 @@ def test_proxies_of_the_environment_are_used(environment: pytest.MonkeyPatch) ->
     assert asked == ["GET http://far.test/broker?node=a+b HTTP/1.1"]
 
 
+def test_a_list_is_read_to_its_last_page() -> None:
+    async def listed(request: web.Request) -> web.Response:
+        after = request.query.get("after", "")
+        name, following = {"": ("a", "a"), "a": ("b", "b"), "b": ("c", None)}[after]
+        if request.path == "/channels":
+            channel = {"name": name, "parameters": {}, "period_s": None}
+            return web.json_response({"channels": [channel], "next": following})
+        return web.json_response({"subscriptions": [{**SUBSCRIPTION, "id": name}], "next": following})
+
+    async def work() -> None:
+        app = web.Application()
+        app.router.add_get("/{path:channels|subscriptions}", listed)
+        async with TestServer(app) as server:
+            url = str(server.make_url("")).rstrip("/")
+            async with Client(broker=url, tokens=TOKENS, pace=QUICK) as client:
+                assert [one.name for one in await client.channels()] == ["a", "b", "c"]
+                assert [(one.id, one.broker) for one in await client.subscriptions()] == [
+                    ("a", url),
+                    ("b", url),
+                    ("c", url),
+                ]
+
+    run(work())
+
+
 class Stage:
     """A coordinator and a broker in one, whose WebSockets do what a test says."""
 

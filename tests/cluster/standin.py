@@ -134,7 +134,7 @@ class StandIn:
         return {"position": 0, "lag": len(self.published.get(self.channel(name).new, []))}
 
     def suspensions(self, name: str) -> list[Facts]:
-        return [{"values": ["abc"], "error": self.channel(name).name}]
+        return [{"number": 7, "values": ["abc"], "error": self.channel(name).name}]
 
     def resume(self, name: str) -> int:
         return len(self.suspensions(name))

@@ -275,7 +275,9 @@ def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
     admin("PUT", "/channels/by_id", 422, json={**table, "query": "DROP TABLE emergencies"})
     assert len(call["reader"]("GET", "/channels").json()["channels"]) == 2
     suspensions = "/channels/by_id/suspensions"
-    assert call["reader"]("GET", suspensions).json() == {"suspensions": [{"values": ["abc"], "error": "by_id"}]}
+    suspended = {"number": 7, "values": ["abc"], "error": "by_id"}
+    assert call["reader"]("GET", suspensions).json() == {"suspensions": [suspended], "next": None}
+    assert call["reader"]("GET", f"{suspensions}?after=7").json() == {"suspensions": [], "next": None}
     call["reader"]("DELETE", suspensions, 403)
     assert call["admin"]("DELETE", suspensions).json() == {"resumed": 1}
     assert call["reader"]("GET", "/channels/by_id/explain").json() == {"channel": "by_id"}
@@ -285,6 +287,24 @@ def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:
     admin("POST", "/channels/by_id/try", 422, json={"vlaues": []})
     admin("DELETE", "/channels/by_id")
     admin("GET", "/channels/by_id", 404)
+
+
+@pytest.mark.parametrize("kind", ["datasets", "channels", "brokers"])
+def test_a_list_is_told_page_by_page(call: Callers, kind: str) -> None:
+    for name in ("b", "a", "c"):
+        call["admin"]("PUT", f"/brokers/{name}", json={"callback": "http://127.0.0.1:1/told"})
+    whole = call["reader"]("GET", f"/{kind}").json()
+    names = [one["name"] for one in whole[kind]]
+    assert (names, whole["next"]) == (sorted(names), None)
+    told: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = call["reader"]("GET", f"/{kind}?limit=1&after={after}").json()
+        told += [one["name"] for one in page[kind]]
+        after = page["next"]
+    assert told == names
+    for query in ("limit=0", "limit=10001", f"after={'x' * 257}"):
+        call["reader"]("GET", f"/{kind}?{query}", 422)
 
 
 def test_of_many_who_make_the_same_only_one_does(call: Callers, cluster: StandIn) -> None:

@@ -241,6 +241,19 @@ def test_a_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
             assert said in refused.json()["error"]
 
 
+def test_brokers_are_told_page_by_page(north: httpx.Client) -> None:
+    names = [one["name"] for one in north.get("/brokers").json()["brokers"]]
+    told: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = north.get("/brokers", params={"limit": 1, "after": after}).json()
+        told += [one["name"] for one in page["brokers"]]
+        after = page["next"]
+    assert told == names == sorted(names)
+    assert len(names) > 0
+    assert north.get("/brokers", params={"limit": 10_001}).status_code == 422
+
+
 def test_the_list_of_brokers_tells_how_they_are(north: httpx.Client) -> None:
     north.put(
         "/brokers/south", json={"url": "http://127.0.0.1:9", "lat": 1, "lon": 2, "node": "n", "capacity": 50}

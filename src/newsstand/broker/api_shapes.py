@@ -134,9 +134,10 @@ class ChannelShape(BaseModel):
 
 
 class ChannelsShape(BaseModel):
-    """All channels that the token may be used for."""
+    """Channels that the token may be used for; `next` is the `after` of the next page, null at the end."""
 
     channels: list[ChannelShape]
+    next: str | None
 
 
 class SuspendedShape(BaseModel):
@@ -161,9 +162,10 @@ class FrontendShape(BaseModel):
 
 
 class FrontendsShape(BaseModel):
-    """All subscriptions of the subscriber's."""
+    """Subscriptions of the subscriber's; `next` as for channels."""
 
     subscriptions: list[FrontendShape]
+    next: str | None
 
 
 class DeliveredShape(BaseModel):

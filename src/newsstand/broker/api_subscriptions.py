@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,6 +22,9 @@ from newsstand.broker.desk import Desk
 from newsstand.broker.edge import Delivery
 from newsstand.broker.members import durability
 from newsstand.broker.permits import permits_channel
+from newsstand.serving.paging import USUAL, page_of
+from newsstand.serving.paging import After as Name
+from newsstand.serving.paging import Limit as Entries
 from newsstand.serving.quick import Quick, whole_number
 from newsstand.serving.refusals import BODY, TOKEN, Responses, answer, json_body, problems
 
@@ -34,11 +38,13 @@ def subscription_routes(desk: Desk) -> APIRouter:
     routes = APIRouter(tags=["subscriptions"])
     edge = desk.edge
 
-    @routes.get("/channels", response_model=ChannelsShape, responses=problems(401, 503))
-    async def channels(request: Request) -> Response:
-        """The channels that the token may be used for."""
+    @routes.get("/channels", response_model=ChannelsShape, responses=problems(401, 422, 503))
+    async def channels(request: Request, after: Name = "", limit: Entries = USUAL) -> Response:
+        """The channels that the token may be used for, in the order of their names, after `after`."""
         member = await desk.member(request)
         known = await edge.channels.get()
+        permitted = [one for one in known.values() if permits_channel(member.claims.allow, one.name)]
+        found, following = page_of(permitted, attrgetter("name"), after, limit)
         return answer(
             {
                 "channels": [
@@ -48,9 +54,9 @@ def subscription_routes(desk: Desk) -> APIRouter:
                         "period_s": one.period_s,
                         "bind": dict(one.bind),
                     }
-                    for one in known.values()
-                    if permits_channel(member.claims.allow, one.name)
-                ]
+                    for one in found
+                ],
+                "next": following,
             }
         )
 
@@ -74,12 +80,13 @@ def subscription_routes(desk: Desk) -> APIRouter:
         frontend, new = await edge.subscribe(member, given.channel, given.values, given.since)
         return answer(frontend, 201 if new else 200, headers=durability_header())
 
-    @routes.get("/subscriptions", response_model=FrontendsShape, responses=problems(401, 503))
-    async def subscriptions(request: Request) -> Response:
-        """All subscriptions of the subscriber's that the token may see."""
+    @routes.get("/subscriptions", response_model=FrontendsShape, responses=problems(401, 422, 503))
+    async def subscriptions(request: Request, after: Name = "", limit: Entries = USUAL) -> Response:
+        """The subscriptions that the token may see, in the order of their ids, after `after`."""
         member = await desk.member(request, fresh=True)
         await edge.channels.get(math.inf)  # values have names once channels are known
-        return answer({"subscriptions": edge.subscriptions(member)})
+        found, following = page_of(edge.subscriptions(member), attrgetter("id"), after, limit)
+        return answer({"subscriptions": found, "next": following})
 
     @routes.get("/subscriptions/{subscription}", response_model=FrontendShape, responses=problems(401, 404, 503))
     async def subscription(request: Request, subscription: str) -> Response:

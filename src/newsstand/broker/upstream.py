@@ -111,6 +111,7 @@ class _Channel(msgspec.Struct):
 
 class _Channels(msgspec.Struct):
     channels: list[_Channel]
+    next: str | None = None
 
 
 class _ListedOne(msgspec.Struct):
@@ -156,7 +157,14 @@ class Upstream:
 
     async def channels(self) -> dict[str, Channel]:
         """All channels, with what a subscriber needs to know of them."""
-        answer = _decoded(await self._ask("GET", "/channels"), _Channels)
+        listed: list[_Channel] = []
+        query = ""
+        while True:
+            answer = _decoded(await self._ask("GET", f"/channels{query}"), _Channels)
+            listed += answer.channels
+            if not answer.next:
+                break
+            query = f"?after={answer.next}"
         return {
             one.name: Channel(
                 one.name,
@@ -166,7 +174,7 @@ class Upstream:
                 one.period if isinstance(one.period, float) else None,
                 bind=tuple(one.bind.items()),
             )
-            for one in answer.channels
+            for one in listed
         }
 
     async def subscribe(self, wanted: Sequence[Wanted]) -> list[tuple[str, Standing]]:

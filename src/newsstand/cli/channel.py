@@ -157,8 +157,8 @@ def suspended(
     Example: newsstand channel suspended my-app alerts
     """
     with open_client(_read_app(folder, None), url, token_file) as client:
-        response = _asked(client, "DELETE" if resume else "GET", f"/channels/{channel}/suspensions")
-    facts = response.json()
+        path = f"/channels/{channel}/suspensions"
+        facts = _asked(client, "DELETE", path).json() if resume else _all_suspensions(client, path)
     if as_json:
         print(json.dumps(facts))
     elif resume:
@@ -167,6 +167,16 @@ def suspended(
         for one in facts["suspensions"]:
             print(f"{json.dumps(one['values'])}, {one['subscriptions']} subscriptions: {one['error']}")
         print(f"{channel}: {len(facts['suspensions'])} suspended")
+
+
+def _all_suspensions(client: httpx.Client, path: str) -> dict[str, list[dict[str, object]]]:
+    found: list[dict[str, object]] = []
+    after: int | None = 0
+    while after is not None:
+        page = _asked(client, "GET", f"{path}?after={after}").json()
+        found += page["suspensions"]
+        after = page["next"]
+    return {"suspensions": found}
 
 
 def _asked(client: httpx.Client, method: str, path: str) -> httpx.Response:

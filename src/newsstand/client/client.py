@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 import aiohttp
 import msgspec
@@ -157,7 +157,7 @@ class Client:
 
     async def channels(self) -> list[Channel]:
         """The channels that can be subscribed to."""
-        return decoded(await self._ask("GET", "/channels"), _Channels).channels
+        return [one async for _, page in self._pages_of("/channels", _Channels) for one in page.channels]
 
     async def subscribe(
         self, channel: str, /, *values: Scalar, since: Since = "now", **named: Scalar
@@ -174,9 +174,11 @@ class Client:
 
     async def subscriptions(self) -> list[Subscription]:
         """All subscriptions of the subscriber."""
-        answer = await self._ask("GET", "/subscriptions")
-        told = decoded(answer, _Subscriptions).subscriptions
-        return [msgspec.structs.replace(one, broker=_broker_of(answer)) for one in told]
+        return [
+            msgspec.structs.replace(one, broker=_broker_of(answer))
+            async for answer, page in self._pages_of("/subscriptions", _Subscriptions)
+            for one in page.subscriptions
+        ]
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Drop a subscription, with what is pending."""
@@ -251,6 +253,16 @@ class Client:
         return await self._pages.get(f"named/{name}", name, etag)
 
     # Between the parts.
+
+    async def _pages_of(self, path: str, shape: type[P]) -> AsyncGenerator[tuple[Answer, P], None]:
+        """All pages of a list."""
+        after: str | None = None
+        while True:
+            answer = await self._ask("GET", path, params=None if after is None else {"after": after})
+            page = decoded(answer, shape)
+            yield answer, page
+            if (after := page.next) is None:
+                return
 
     async def _ask(
         self, method: str, path: str, *, deadline_s: float | None = -1.0, may_be_sent: bool = False, **more: Any
@@ -329,12 +341,19 @@ class Client:
             self._notifications.unfollow(cursor)
 
 
-class _Channels(msgspec.Struct):
+class _Listed(msgspec.Struct, kw_only=True):
+    next: str | None = None
+
+
+class _Channels(_Listed):
     channels: list[Channel]
 
 
-class _Subscriptions(msgspec.Struct):
+class _Subscriptions(_Listed):
     subscriptions: list[Subscription]
+
+
+P = TypeVar("P", bound=_Listed)
 
 
 def _broker_of(answer: Answer) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from newsstand.cluster.api_desk import TOKEN, Desk, form_of
-from newsstand.cluster.api_shapes import BrokerShape, IdsShape, SubscriptionsShape, raw_body
+from newsstand.cluster.api_shapes import BrokerShape, BrokersShape, IdsShape, SubscriptionsShape, raw_body
 from newsstand.cluster.facade import Facts, Form, Wanted
 from newsstand.model import Broker, Scalar, Subscription, is_broker_name
 from newsstand.serving.described import schema_of
+from newsstand.serving.paging import USUAL, After, Limit, page_of
 from newsstand.serving.refusals import BODY, Refused, answer, bearer, decoded, problems
 from newsstand.serving.settings import is_http_url
 
-MOST_LISTED = 10_000
 MOST_BROKER_BYTES = 65_536
 
 
@@ -46,11 +47,13 @@ def broker_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["brokers"])
     cluster = desk.cluster
 
-    @router.get("/brokers", responses={200: {"model": dict[str, list[BrokerShape]]}, **problems(*TOKEN)})
-    async def list_brokers(request: Request) -> Response:
-        """All brokers."""
+    @router.get("/brokers", responses={200: {"model": BrokersShape}, **problems(*TOKEN, 422)})
+    async def list_brokers(request: Request, after: After = "", limit: Limit = USUAL) -> Response:
+        """Brokers in the order of their names, from the one after `after` on."""
         desk.admit(request, ("read", None))
-        return answer({"brokers": [broker_facts(one) for one in await desk.ask(desk.looking, cluster.brokers)]})
+        known = await desk.ask(desk.looking, cluster.brokers)
+        found, following = page_of(known, attrgetter("name"), after, limit)
+        return answer({"brokers": [broker_facts(one) for one in found], "next": following})
 
     @router.put(
         "/brokers/{broker}",
@@ -136,8 +139,8 @@ def subscription_routes(desk: Desk) -> APIRouter:
     async def list_subscriptions(
         request: Request,
         broker: str,
-        after: Annotated[str, Query(max_length=64)] = "",
-        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1000,
+        after: After = "",
+        limit: Limit = USUAL,
     ) -> Response:
         """A broker's subscriptions in the order of their ids, from the one after `after` on."""
         desk.admit(request, ("broker", broker), ("read", None))

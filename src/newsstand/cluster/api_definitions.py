@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from newsstand.cluster.api_desk import ANY, TOKEN, Desk
-from newsstand.cluster.api_shapes import raw_body
+from newsstand.cluster.api_shapes import ChannelsShape, DatasetsShape, SuspensionsShape, raw_body
 from newsstand.cluster.body import parse_channel
 from newsstand.cluster.channels import channel_table
 from newsstand.cluster.facade import Facts
 from newsstand.cluster.records import dataset_table, parse_dataset
 from newsstand.model import Channel, Dataset, Scalar
+from newsstand.serving.paging import USUAL, After, Limit, page_of
 from newsstand.serving.refusals import BODY, Refused, answer, decoded, problems
 from newsstand.values import parse_values
 
@@ -68,11 +70,13 @@ def dataset_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["datasets"])
     cluster = desk.cluster
 
-    @router.get("/datasets", response_model=dict[str, list[Facts]], responses=problems(*TOKEN))
-    async def list_datasets(request: Request) -> Response:
-        """All datasets."""
+    @router.get("/datasets", responses={200: {"model": DatasetsShape}, **problems(*TOKEN, 422)})
+    async def list_datasets(request: Request, after: After = "", limit: Limit = USUAL) -> Response:
+        """Datasets in the order of their names, from the one after `after` on."""
         desk.admit(request, ("read", None), ("publish", ANY))
-        return answer({"datasets": [dataset_facts(one) for one in await desk.ask(desk.looking, cluster.datasets)]})
+        known = await desk.ask(desk.looking, cluster.datasets)
+        found, following = page_of(known, attrgetter("name"), after, limit)
+        return answer({"datasets": [dataset_facts(one) for one in found], "next": following})
 
     @router.get("/datasets/{dataset}", response_model=Facts, responses=problems(*TOKEN, 404))
     async def get_dataset(request: Request, dataset: str) -> Response:
@@ -105,17 +109,17 @@ def channel_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["channels"])
     cluster = desk.cluster
 
-    @router.get("/channels", response_model=dict[str, list[Facts]], responses=problems(*TOKEN))
-    async def list_channels(request: Request) -> Response:
-        """All channels, each with its status."""
+    @router.get("/channels", responses={200: {"model": ChannelsShape}, **problems(*TOKEN, 422)})
+    async def list_channels(request: Request, after: After = "", limit: Limit = USUAL) -> Response:
+        """Channels in the order of their names, from the one after `after` on, each with its status."""
         desk.admit(request, ("read", None), ("broker", ANY))
 
-        def listed() -> list[Facts]:
-            return [
-                channel_facts(one) | {"status": cluster.channel_status(one.name)} for one in cluster.channels()
-            ]
+        def listed() -> Facts:
+            found, following = page_of(cluster.channels(), attrgetter("name"), after, limit)
+            facts = [channel_facts(one) | {"status": cluster.channel_status(one.name)} for one in found]
+            return {"channels": facts, "next": following}
 
-        return answer({"channels": await desk.ask(desk.looking, listed)})
+        return answer(await desk.ask(desk.looking, listed))
 
     @router.get("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404))
     async def get_channel(request: Request, channel: str) -> Response:
@@ -151,12 +155,20 @@ def channel_routes(desk: Desk) -> APIRouter:
         return await _drop(desk, request, channel, cluster.drop_channel)
 
     @router.get(
-        "/channels/{channel}/suspensions", response_model=dict[str, list[Facts]], responses=problems(*TOKEN, 404)
+        "/channels/{channel}/suspensions",
+        responses={200: {"model": SuspensionsShape}, **problems(*TOKEN, 404, 422)},
     )
-    async def suspensions(request: Request, channel: str) -> Response:
+    async def suspensions(
+        request: Request,
+        channel: str,
+        after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
+        limit: Limit = USUAL,
+    ) -> Response:
         """The values that the query fails on, which executions leave out: since when, and why."""
         desk.admit(request, ("read", None))
-        return answer({"suspensions": await desk.ask(desk.looking, cluster.suspensions, channel)})
+        known = await desk.ask(desk.looking, cluster.suspensions, channel)
+        found, following = page_of(known, _number_of, after, limit)
+        return answer({"suspensions": found, "next": following})
 
     @router.delete(
         "/channels/{channel}/suspensions", response_model=dict[str, int], responses=problems(*TOKEN, 404, 507)
@@ -193,6 +205,12 @@ def channel_routes(desk: Desk) -> APIRouter:
         return answer(await desk.ask(desk.looking, tried))
 
     return router
+
+
+def _number_of(suspension: Facts) -> int:
+    number = suspension["number"]
+    assert isinstance(number, int)
+    return number
 
 
 async def _put(

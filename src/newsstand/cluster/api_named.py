@@ -16,9 +16,9 @@ from newsstand.cluster.page_origin import SentTo
 from newsstand.model import LONGEST_PAGE_NAME
 from newsstand.serving.near import MODIFIED
 from newsstand.serving.page import PAGE_RESPONSES, Whole, page_answer
+from newsstand.serving.paging import USUAL, Limit
 from newsstand.serving.refusals import BODY, answer, problems
 
-MOST_LISTED = 10_000
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -31,7 +31,7 @@ def named_routes(desk: Desk) -> APIRouter:
     async def list_named(
         request: Request,
         after: Annotated[str, Query(max_length=LONGEST_PAGE_NAME)] = "",
-        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1000,
+        limit: Limit = USUAL,
     ) -> Response:
         """Named pages in the order of their names, from the one after `after` on."""
         desk.admit(request, ("read", None), ("broker", ANY))

@@ -108,6 +108,34 @@ class BrokerShape(BaseModel):
     secret: str | None = None
 
 
+class BrokersShape(BaseModel):
+    """Brokers; `next` is the `after` of the next page, null at the end. So for every list."""
+
+    brokers: list[BrokerShape]
+    next: str | None
+
+
+class DatasetsShape(BaseModel):
+    """Datasets, as they are declared, each with its name."""
+
+    datasets: list[dict[str, object]]
+    next: str | None
+
+
+class ChannelsShape(BaseModel):
+    """Channels, as they are declared, each with its name and its status."""
+
+    channels: list[dict[str, object]]
+    next: str | None
+
+
+class SuspensionsShape(BaseModel):
+    """Values that executions of a channel leave out, in the order of their numbers."""
+
+    suspensions: list[dict[str, object]]
+    next: int | None
+
+
 class NamedPageShape(BaseModel):
     """A page that keeps its name when its content is replaced."""
 

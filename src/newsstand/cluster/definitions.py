@@ -114,6 +114,7 @@ class Definitions(ClusterParts):
         self.catalog.channel(name)
         return [
             {
+                "number": one.stream,
                 "values": list(one.values),
                 "error": one.error,
                 "since_ms": one.since_ms,

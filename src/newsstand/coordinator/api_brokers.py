@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
@@ -25,6 +26,7 @@ from newsstand.coordinator.desk import Desk
 from newsstand.coordinator.records import BrokerRecord, Change
 from newsstand.coordinator.standing import Report, Standing
 from newsstand.planning.places import Place
+from newsstand.serving.paging import USUAL, After, Limit, page_of
 from newsstand.serving.refusals import BODY, TOKEN, Refused, answer, problems
 from newsstand.serving.settings import is_http_url
 
@@ -38,16 +40,17 @@ def broker_routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["brokers"])
     coordinator = desk.coordinator
 
-    @router.get("/brokers", responses={200: {"model": BrokersShape}, **problems(*TOKEN)})
-    async def list_brokers(request: Request) -> Response:
-        """All brokers, with their states, loads and leases."""
+    @router.get("/brokers", responses={200: {"model": BrokersShape}, **problems(*TOKEN, 422)})
+    async def list_brokers(request: Request, after: After = "", limit: Limit = USUAL) -> Response:
+        """Brokers in the order of their names, after `after`, with their states, loads and leases."""
         desk.admit(request, "broker", "operator")
 
-        def listed() -> list[dict[str, object]]:
+        def listed() -> dict[str, object]:
             now = desk.clock()
-            return [_facts(one, coordinator.lease_s, now) for one in coordinator.brokers()]
+            found, following = page_of(coordinator.brokers(), attrgetter("name"), after, limit)
+            return {"brokers": [_facts(one, coordinator.lease_s, now) for one in found], "next": following}
 
-        return answer({"brokers": await desk.ask(listed)})
+        return answer(await desk.ask(listed))
 
     @router.put(
         "/brokers/{name}",

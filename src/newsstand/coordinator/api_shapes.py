@@ -184,9 +184,10 @@ class BrokerShape(BaseModel):
 
 
 class BrokersShape(BaseModel):
-    """All brokers."""
+    """Brokers; `next` is the `after` of the next page, null at the end."""
 
     brokers: list[BrokerShape]
+    next: str | None
 
 
 class LeftShape(BaseModel):

@@ -48,6 +48,7 @@ class _Frontend(msgspec.Struct):
 
 class _Frontends(msgspec.Struct):
     subscriptions: list[_Frontend]
+    next: str | None = None
 
 
 class _Told(msgspec.Struct):
@@ -127,9 +128,14 @@ class Reader:
 
     async def learn(self) -> int:
         """Ask for the own subscriptions; how many there are."""
-        answer = await self._ask("GET", "/subscriptions")
-        for one in msgspec.json.decode(answer, type=_Frontends).subscriptions:
-            self._follow(one)
+        query = ""
+        while True:
+            answer = msgspec.json.decode(await self._ask("GET", f"/subscriptions{query}"), type=_Frontends)
+            for one in answer.subscriptions:
+                self._follow(one)
+            if answer.next is None:
+                break
+            query = f"?after={answer.next}"
         return len(self._streams)
 
     def login(self) -> None:
