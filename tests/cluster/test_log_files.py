@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from log_suite import REPORTS, DurableLogContract, LogContract, SparkLogContract, expected, lines, rows
 from pyspark.sql import SparkSession
 
-from newsstand.cluster import log_files, log_segments
+from newsstand.cluster import log_files, log_reading, log_segments
 from newsstand.cluster.log import Appended
 from newsstand.cluster.log_files import FileLog
 from newsstand.errors import BadInput, NoRoom
@@ -133,7 +133,7 @@ def test_any_range_is_found_in_any_segments(
 def test_one_record_far_back_is_found_without_reading_the_segment(log: FileLog) -> None:
     log.append("reports", [b'{"kind":"x%d"}' % number for number in range(100_000)], 1)
     head = log_segments.read_head(log.folder / "reports")
-    (span,) = log_segments.spans(log.folder / "reports", 54_320, 54_321, head)
+    (span,) = log_reading.spans(log.folder / "reports", 54_320, 54_321, head)
     assert span.end - span.begin < 150
     assert [json.loads(entry.line)["kind"] for entry in log.read("reports", 54_320, 54_321)] == ["x54320"]
 
@@ -251,7 +251,7 @@ def test_a_flipped_bit_anywhere_is_detected_or_harmless(
             assert log.append("reports", [b"{}"], 1, f"key {number}", "gate") == known
     except BadInput as error:
         detected = str(error)
-        if not (str(folder / "reports") in detected and "byte" in detected and "restore" in detected):
+        if not (str(folder / "reports") in detected and "byte" in detected and "newsstand log repair" in detected):
             raise
     finally:
         log.close()
@@ -289,7 +289,7 @@ def test_accepted_records_that_are_gone_are_not_passed_over(log: FileLog, reopen
     segment = log.folder / "reports" / f"{1:020d}.ndjson"
     os.truncate(segment, segment.stat().st_size - 1)
     again = reopen()
-    with pytest.raises(BadInput, match=r"records up to 3 were accepted.*restore"):
+    with pytest.raises(BadInput, match=r"records up to 3 were accepted.*newsstand log repair"):
         again.head("reports")
 
 

@@ -18,6 +18,7 @@ from newsstand.cli import (
     compare,
     coordinator,
     demo,
+    log,
     page,
     plan,
     publish,
@@ -61,6 +62,7 @@ app.add_typer(user.app, name="user")
 app.command("publish")(publish.publish)
 app.add_typer(page.app, name="page")
 app.add_typer(channel.app, name="channel")
+app.add_typer(log.app, name="log")
 
 
 @app.callback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -58,3 +58,20 @@ def progress(spark: SparkSession, text: str) -> Iterator[None]:
         finally:
             done.set()
             watcher.join()
+
+
+@contextmanager
+def advancing(text: str) -> Iterator[Callable[[int], Callable[[int], object]]]:
+    """A bar for work of a size that becomes known later: call what this gives with it, and what that gives with
+    each piece that is done."""
+    if not sys.stderr.isatty():
+        yield lambda total: lambda piece: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+
+        def begin(total: int) -> Callable[[int], object]:
+            task = bar.add_task(text, total=total)
+            return lambda piece: bar.advance(task, piece)
+
+        yield begin

@@ -313,6 +313,11 @@ def _before(nouns: Mapping[str, Noun], name: str, only_new: bool) -> Noun | None
     return before
 
 
+def recorded_channels(path: Path) -> dict[str, str]:
+    """The channels that there ever were, as a catalog's file says, each with its new dataset."""
+    return {name: streams.new for name, streams in _read(path).streams.items()}
+
+
 def _read(path: Path) -> _Kept:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Kept)

@@ -66,7 +66,7 @@ class DataFolder:
         """What a channel would cost, what it would run with, and what it would make of recent publications."""
         channels = self.catalog.channels()
         channel = self.catalog.channel(name)
-        with _results(self.app, self.folder) as results:
+        with recorded_results(self.app.cluster.results, self.folder) as results:
             subscriptions, streams = results.count_subscriptions(name) if results else (0, 0)
             active: dict[Key, Wanted] = (
                 {stream: (stream, values) for stream, values in results.active_streams(name)} if results else {}
@@ -130,12 +130,12 @@ def _log(app: App, folder: Path) -> Log:
 
 
 @contextmanager
-def _results(app: App, folder: Path) -> Iterator[Results | None]:
-    """The store of results if there is one: looking must not make it."""
+def recorded_results(place: str, folder: Path) -> Iterator[Results | None]:
+    """The store of results, `sqlite` or a URL, if there is one: looking must not make it."""
     from newsstand.cluster.results_sqlite import SqliteResults
 
     results: Results
-    if app.cluster.results == "sqlite":
+    if place == "sqlite":
         if not (folder / "results.sqlite").is_file():
             yield None
             return
@@ -143,7 +143,7 @@ def _results(app: App, folder: Path) -> Iterator[Results | None]:
     else:
         from newsstand.cluster.results_postgres import PostgresResults
 
-        results = PostgresResults(app.cluster.results)
+        results = PostgresResults(place)
     try:
         yield results
     finally:

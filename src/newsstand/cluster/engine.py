@@ -27,6 +27,7 @@ from newsstand.cluster.executions import Batch, Executions, Running
 from newsstand.cluster.log import Log
 from newsstand.cluster.results import Results
 from newsstand.cluster.spark_errors import first_line
+from newsstand.errors import LogDamage
 from newsstand.model import Dataset
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,13 @@ class Engine:
     def problems(self) -> list[str]:
         """What keeps executions from running at all."""
         streams = list(self._streams.items())
-        return [f"stream of {name}: {stream.error}" for name, stream in streams if stream.error]
+        found = [f"stream of {name}: {stream.error}" for name, stream in streams if stream.error]
+        failures = [(one.channel.name, one.failure) for one in list(self._channels.values())]
+        return found + [
+            f"channel {name}: {failure.error}"
+            for name, failure in failures
+            if failure is not None and failure.error.startswith("LogDamage")
+        ]
 
     def _tick_on(self) -> None:
         while not self._stopping.wait(TICK):
@@ -203,7 +210,11 @@ class Engine:
         if len(behind) == 1 or through - after > self._limit:
             self._advance(members, through, None)
             return
-        frame = self._log.frame(self._spark, dataset, after, through)
+        try:
+            frame = self._log.frame(self._spark, dataset, after, through)
+        except LogDamage:  # each channel that reads it fails with it
+            self._advance(members, through, None)
+            return
         self._advance(members, through, Batch(frame, after, through))
 
     def _advance(self, members: Iterable[Running], through: int, batch: Batch | None) -> None:

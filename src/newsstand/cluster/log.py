@@ -1,8 +1,9 @@
 """The ingest log: every dataset's publications, numbered 1, 2, 3 … in the order in which they were accepted.
 
 The contract, in three sentences. What `append` has returned for is durable: it survives SIGKILL and power loss.
-An append is whole: after a crash all of its records are there or none is. Numbers have no holes and are never
-given twice. `log_files` keeps the log in files; `log_kafka` in Kafka, a topic of one partition for each dataset.
+An append is whole: after a crash all of its records are there or none is. Numbers are never given twice and have
+no holes, but for records that a damaged disk took and a repair gave up (`Lost`). `log_files` keeps the log in
+files; `log_kafka` in Kafka, a topic of one partition for each dataset.
 
 A record is one line of JSON; besides its fields it may have `_page`, the page that it carries. The log adds `_at`,
 when it was accepted (Unix milliseconds). `_seq`, the number, is known to whoever reads.
@@ -39,6 +40,17 @@ class Entry:
     at_ms: int
     line: bytes
     """The line without its end, with `_at` and, where there is one, `_page`."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Records that a repair of the log could not save; readers pass over them."""
+
+    first: int
+    last: int
+    at_ms: int
+    """When the repair was made."""
+    why: str
 
 
 class Log(ABC):
@@ -79,6 +91,14 @@ class Log(ABC):
     @abstractmethod
     def until(self, offset: str) -> int:
         """The last record that an offset of `stream`, as Spark keeps it in its checkpoint, includes."""
+
+    @abstractmethod
+    def verify(self) -> None:
+        """Verify all that is recorded, before anything is executed or added; raise `LogDamage`."""
+
+    def lost(self, dataset: str, seq: int) -> Lost | None:
+        """Why a record below the head cannot be read any more; None if it can, or if it never was."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from newsstand.cluster.log import Appended, Entry, Log
-from newsstand.cluster.log_segments import Head, chunks, entries, read_head, spans
+from newsstand.cluster.log import Appended, Entry, Log, Lost
+from newsstand.cluster.log_reading import chunks, entries, spans
+from newsstand.cluster.log_seals import read_gap
+from newsstand.cluster.log_segments import REPAIR, Head, parts, read_head, repair_command
 from newsstand.cluster.log_source import LogSource, parse_offset, source_options
 from newsstand.cluster.log_writer import Writer
 from newsstand.cluster.records import is_name, line_table, spark_schema
-from newsstand.errors import BadInput
+from newsstand.errors import BadInput, LogDamage
 from newsstand.model import Dataset
 
 if TYPE_CHECKING:
@@ -51,7 +53,10 @@ class FileLog(Log):
         self._lock: int | None = None
         if not read_only:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.folder / ".lock")
+            self._lock = locked(self.folder)
+        for journal in self.folder.glob(f"{REPAIR}*"):
+            self.close()
+            raise LogDamage(f"{journal}: a repair was interrupted; {repair_command(self.folder.parent)}")
 
     def append(
         self,
@@ -76,15 +81,13 @@ class FileLog(Log):
     def read(self, dataset: str, after: int, until: int | None = None) -> Iterator[Entry]:
         head = self._head(dataset)
         end = until if until is not None else head.seq if head else 0
-        return entries(spans(self._folder(dataset), after, end, head), max(0, after))
+        return entries(spans(self._folder(dataset), after, end, head))
 
     def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
         head = self._head(dataset.name)
         found = spans(self._folder(dataset.name), after, until, head)
         if head is None or sum(span.end - span.begin for span in found) <= SHIPPED:
-            return spark.createDataFrame(
-                line_table(b"".join(chunks(found, max(0, after))), dataset), spark_schema(dataset)
-            )
+            return spark.createDataFrame(line_table(b"".join(chunks(found)), dataset), spark_schema(dataset))
         options = self._options(spark, dataset, after, until=min(until, head.seq))
         return spark.read.format(LogSource.name()).options(**options).load()
 
@@ -99,6 +102,18 @@ class FileLog(Log):
 
     def until(self, offset: str) -> int:
         return parse_offset(offset)
+
+    def verify(self) -> None:
+        for dataset in dataset_folders(self.folder):
+            self._writer(dataset)
+
+    def lost(self, dataset: str, seq: int) -> Lost | None:
+        folder = self._folder(dataset)
+        for part in parts(folder):
+            if part.last is not None and part.first <= seq <= part.last:
+                gap = read_gap(folder, part)
+                return Lost(gap.first, gap.last, gap.at_ms, gap.why)
+        return None
 
     def close(self) -> None:
         with self._opening:
@@ -136,11 +151,17 @@ class FileLog(Log):
             return writer
 
 
-def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def dataset_folders(folder: Path) -> list[str]:
+    """The datasets that a log has a folder of."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and is_name(path.name))
+
+
+def locked(folder: Path) -> int:
+    """Keep other processes from writing a log, until the descriptor is closed."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise BadInput(f"{path.parent}: another process writes this log; stop it or take another folder") from None
+        raise BadInput(f"{folder}: another process writes this log; stop it or take another folder") from None
     return descriptor

@@ -24,7 +24,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from newsstand.cluster.log_segments import chunks, read_head, spans
+from newsstand.cluster.log_reading import chunks, spans
+from newsstand.cluster.log_segments import lost_within, read_head
 from newsstand.cluster.records import dataset_table, line_table, parse_dataset, spark_schema
 from newsstand.errors import BadInput
 from newsstand.model import Dataset
@@ -167,11 +168,11 @@ def _batches(folder: Path, dataset: Dataset, partition: InputPartition) -> Itera
     assert isinstance(partition, Numbers)
     rows = 0
     found = spans(folder, partition.after, partition.until, read_head(folder))
-    for chunk in chunks(found, partition.after):
+    for chunk in chunks(found):
         table = line_table(chunk, dataset)
         rows += table.num_rows
         yield from table.to_batches()
-    if rows != partition.until - partition.after:
+    if rows + lost_within(folder, partition.after, partition.until) != partition.until - partition.after:
         # A folder on a network may show an executor less than the driver saw: to go on would lose records.
         wanted = f"the records {partition.after + 1} to {partition.until}"
         raise BadInput(f"{folder}: only {rows} of {wanted} can be read here; is the folder shared?")

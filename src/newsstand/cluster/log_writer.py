@@ -1,4 +1,4 @@
-"""The end of one dataset's log in files: where records are appended, and what is mended after a crash.
+"""The end of one dataset's log in files: where records are appended.
 
 Appends that wait at the same time are written and synced together: whoever gets hold of the file next writes what
 has queued, for all of them.
@@ -6,8 +6,6 @@ has queued, for all of them.
 
 from __future__ import annotations
 
-import logging
-import mmap
 import os
 import threading
 import zlib
@@ -17,25 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from newsstand.cluster.log import Appended
-from newsstand.cluster.log_segments import (
-    Head,
-    Keyed,
-    damage,
-    encode_append,
-    encode_head,
-    keys_within,
-    read_head,
-    segment_path,
-    segments,
-    sound_end,
-)
-from newsstand.cluster.pages import FULL, sync_folder, write_whole
-from newsstand.errors import BadInput, LogDamage, NoRoom
-
-logger = logging.getLogger(__name__)
+from newsstand.cluster.log_recovery import open_segment, recover
+from newsstand.cluster.log_seals import Seal, seal_path, write_sealed
+from newsstand.cluster.log_segments import Head, Keyed, damage, encode_append, encode_head, segment_path
+from newsstand.cluster.pages import FULL, sync_folder
+from newsstand.errors import BadInput, NoRoom
 
 TOGETHER = 16 * 2**20
 """Appends are written together up to about this many bytes."""
@@ -71,9 +56,9 @@ class Writer:
             if not folder.is_dir():
                 folder.mkdir()
                 sync_folder(folder.parent)
-            self.durable, self._segment = _recover(folder)
+            found = recover(folder, remembered_keys)
+            self.durable, self._segment, self._crc = found.head, found.segment, found.crc
             try:
-                older, newest = _recall(folder, self.durable, remembered_keys)
                 self._head = os.open(folder / "head", os.O_RDWR | os.O_CREAT, 0o600)
             except BaseException:
                 os.close(self._segment)
@@ -81,8 +66,8 @@ class Writer:
             head = encode_head(self.durable)
             os.pwrite(self._head, head, 0)
             os.ftruncate(self._head, len(head))
-        self._keys = {(known.publisher, known.key): known for known in (*older, *newest)}
-        self._segment_keys = deque(newest, remembered_keys)
+        self._keys = {(known.publisher, known.key): known for known in (*found.older, *found.newest)}
+        self._segment_keys = deque(found.newest, remembered_keys)
 
     def there(self) -> bool:
         """Whether the folder was not deleted in the meantime."""
@@ -132,6 +117,7 @@ class Writer:
         fresh: dict[tuple[str | None, str], Keyed] = {}
         encoded: list[bytes] = []
         seq = self.durable.seq
+        begin = seq + 1
         for waiting in together:
             key, by = waiting.key, waiting.publisher
             known = None
@@ -145,7 +131,7 @@ class Writer:
             answers.append(Appended(first, last))
             if not waiting.lines:
                 continue
-            encoded.append(encode_append(waiting.lines, first, waiting.at_ms, key, by))
+            encoded.append(encode_append(waiting.lines, first, waiting.at_ms, key, by, begin))
             if key is not None:
                 fresh[by, key] = Keyed(key, first, last, by)
             seq = last
@@ -158,6 +144,8 @@ class Writer:
     def _commit(self, data: bytes, seq: int) -> None:
         if self._closed:
             raise BadInput(f"{self._folder}: the log is closed")
+        if os.fstat(self._segment).st_nlink == 0:
+            raise damage(segment_path(self._folder, self.durable.segment), 0, "the file was deleted")
         if self.durable.byte >= self._segment_bytes:
             self._roll()
         before = self.durable
@@ -172,87 +160,25 @@ class Writer:
             os.pwrite(self._head, encode_head(before), 0)
             raise
         self.durable = after
+        self._crc = zlib.crc32(data, self._crc)
 
     def _roll(self) -> None:
-        """Begin a new segment, and write down the keys of the full one for the next opening."""
-        _write_keys(segment_path(self._folder, self.durable.segment), list(self._segment_keys))
-        begun = _open_segment(self._folder, self.durable.seq + 1)
+        """Begin a new segment, and seal the full one for the next opening."""
+        full = self.durable
+        seal = Seal(full.segment, full.seq, full.byte, self._crc, list(self._segment_keys))
+        write_sealed(seal_path(self._folder, full.segment), seal)
+        begun = open_segment(self._folder, full.seq + 1)
         os.close(self._segment)
         self._segment = begun
         self._segment_keys.clear()
-        self.durable = Head(self.durable.seq + 1, 0, self.durable.seq)
+        self.durable = Head(full.seq + 1, 0, full.seq)
+        self._crc = 0
 
     def _remember(self, fresh: dict[tuple[str | None, str], Keyed]) -> None:
         self._keys.update(fresh)
         self._segment_keys.extend(fresh.values())
         while len(self._keys) > self._remembered_keys:
             del self._keys[next(iter(self._keys))]
-
-
-def _recover(folder: Path) -> tuple[Head, int]:
-    """Cut off what no append finished; return where the log ends, and its last segment, open for writing.
-
-    The segments before the last one are whole: a new one is begun when all before it is durable.
-    """
-    try:
-        head = read_head(folder)
-    except LogDamage as error:
-        logger.warning("%s: %s; the end is found by the checksums", folder, error)
-        head = None
-    firsts = segments(folder)
-    last = firsts[-1] if firsts else 1
-    known = head if head and head.segment == last else Head(last, 0, last - 1)
-    descriptor = _open_segment(folder, last)
-    try:
-        size = os.fstat(descriptor).st_size
-        if head and (head.segment > last or head.seq > known.seq or known.byte > size):
-            path = segment_path(folder, last)
-            raise damage(path, size, f"records up to {head.seq} were accepted and some are not here")
-        byte, seq = known.byte, known.seq
-        if size > byte:
-            with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
-                byte, seq = sound_end(data, byte, seq)
-            os.ftruncate(descriptor, byte)
-        os.fsync(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return Head(last, byte, seq), descriptor
-
-
-def _recall(folder: Path, head: Head, remembered: int) -> tuple[list[Keyed], list[Keyed]]:
-    """The newest keys, oldest first, from as few segments as have them; the last segment's by themselves."""
-    newest = keys_within(segment_path(folder, head.segment), head.byte)
-    older: list[Keyed] = []
-    for first in reversed([first for first in segments(folder) if first < head.segment]):
-        missing = remembered - len(newest) - len(older)
-        if missing <= 0:
-            break
-        older[:0] = _read_keys(segment_path(folder, first))[-missing:]
-    return older, newest[-remembered:]
-
-
-def _read_keys(segment: Path) -> list[Keyed]:
-    try:
-        checksum, _, data = segment.with_suffix(".keys").read_bytes().partition(b"\n")
-        if checksum == b"%08x" % zlib.crc32(data):
-            return msgspec.json.decode(data, type=list[Keyed])
-    except FileNotFoundError:
-        pass
-    found = keys_within(segment, segment.stat().st_size)
-    _write_keys(segment, found)
-    return found
-
-
-def _write_keys(segment: Path, keys: Sequence[Keyed]) -> None:
-    data = msgspec.json.encode(keys)
-    write_whole(segment.with_suffix(".keys"), b"%08x\n%b" % (zlib.crc32(data), data))
-
-
-def _open_segment(folder: Path, first: int) -> int:
-    descriptor = os.open(segment_path(folder, first), os.O_RDWR | os.O_CREAT, 0o600)
-    sync_folder(folder)
-    return descriptor
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> None:

@@ -9,7 +9,7 @@ from newsstand.cluster.cluster_parts import ClusterParts
 from newsstand.cluster.door import Door
 from newsstand.cluster.facade import Facts, Form, Receipt
 from newsstand.cluster.pages import StoredPage
-from newsstand.cluster.trace import trace
+from newsstand.cluster.trace import trace, trace_lost
 from newsstand.errors import Busy, NotFound
 from newsstand.model import Dataset
 
@@ -42,9 +42,12 @@ class Publications(ClusterParts):
     def trace(self, dataset: str, seq: int) -> Facts:
         """What became of one publication."""
         found = next(self._log.read(self.catalog.dataset(dataset).name, seq - 1, seq), None)
-        if found is None:
-            raise NotFound(f"dataset '{dataset}': no publication {seq}; the newest is {self._log.head(dataset)}")
         channels = [one for one in self.catalog.channels().values() if one.new == dataset]
+        if found is None:
+            lost = self._log.lost(dataset, seq)
+            if lost is not None:
+                return trace_lost(seq, lost, channels, self._results, self._engine.running)
+            raise NotFound(f"dataset '{dataset}': no publication {seq}; the newest is {self._log.head(dataset)}")
         return trace(found, channels, self._results, self._engine.running)
 
     def page(self, page: str) -> StoredPage:

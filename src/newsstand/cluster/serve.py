@@ -11,9 +11,11 @@ import uvicorn
 
 from newsstand.cluster.api import create_api
 from newsstand.cluster.app_folder import ADDRESS, App
+from newsstand.cluster.catalog import Catalog
 from newsstand.cluster.data_cluster import DataCluster
 from newsstand.cluster.log import Log
 from newsstand.cluster.log_files import FileLog
+from newsstand.cluster.log_positions import require_positions
 from newsstand.cluster.pages import write_whole
 from newsstand.cluster.results import Results
 from newsstand.cluster.results_sqlite import SqliteResults
@@ -94,11 +96,14 @@ def open_cluster(
     with ExitStack() as stack:
         log = open_log(app, folder)
         stack.callback(log.close)
+        log.verify()
+        results = open_results(app, folder)
+        stack.callback(results.close)
+        channels = Catalog(app, folder / "catalog.json", read_only=True).channels()
+        require_positions(log, folder, results, {name: channel.new for name, channel in channels.items()})
         spark = stack.enter_context(
             open_session(master, conf, f"newsstand {app.folder.name}", kind=cluster_settings(app.spark))
         )
-        results = open_results(app, folder)
-        stack.callback(results.close)
         yield DataCluster(app, spark, log, results, folder, wall_clock_ms)
 
 

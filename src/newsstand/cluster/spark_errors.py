@@ -37,7 +37,9 @@ def root_cause(error: BaseException) -> str:
 
 def first_line(error: BaseException) -> str:
     """What the innermost error says, in one line and without the trace."""
-    return root_cause(error).splitlines()[0].strip()
+    text = root_cause(error)
+    damage = text.rfind("LogDamage: ")  # of a Python worker: behind its own words and its stack
+    return text[max(0, damage) :].splitlines()[0].strip()
 
 
 def caused_by_data(error: BaseException) -> bool:

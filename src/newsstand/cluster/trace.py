@@ -8,7 +8,7 @@ import msgspec
 
 from newsstand.cluster.executions import Running
 from newsstand.cluster.facade import Facts
-from newsstand.cluster.log import Entry
+from newsstand.cluster.log import Entry, Lost
 from newsstand.cluster.results import Results
 from newsstand.model import Channel
 
@@ -30,6 +30,29 @@ def trace(
         "page": msgspec.json.decode(found.line, type=_Line).page,
         "channels": [_in_channel(found.seq, one, results, running(one.name)) for one in channels],
     }
+
+
+def trace_lost(
+    seq: int,
+    lost: Lost,
+    channels: Iterable[Channel],
+    results: Results,
+    running: Callable[[str], Running | None],
+) -> Facts:
+    """What became of a publication that the log has lost: only what was executed before the loss has seen it."""
+    told = [_in_channel(seq, one, results, running(one.name)) for one in channels]
+    return {
+        "publication": seq,
+        "lost": {"first": lost.first, "last": lost.last, "at_ms": lost.at_ms, "why": lost.why},
+        "channels": [_unless_lost(facts, lost) for facts in told],
+    }
+
+
+def _unless_lost(facts: Facts, lost: Lost) -> Facts:
+    at_ms = facts.get("at_ms")
+    seen = isinstance(at_ms, int) and at_ms <= lost.at_ms
+    before = facts["state"] == "published before the channel began"
+    return facts if seen or before else {"channel": facts["channel"], "state": "lost"}
 
 
 def _in_channel(seq: int, channel: Channel, results: Results, running: Running | None) -> Facts:
