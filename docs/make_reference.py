@@ -295,7 +295,7 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 
 | name | meaning |
 |---|---|
-| `dataset`, `records`, `end` | its name, the sound records, and the newest number that was given as far as the log tells |
+| `dataset`, `records`, `end` | its name, the sound records, the newest number given as far as the log tells |
 | `faults` | `{file, begin, end, what, first, last}`: what is wrong in these bytes, and the records that it costs |
 | `beyond` | `{by, position}`: channels, and `keyed.sqlite`, that have seen records after `end` |
 | `lost_before` | `{first, last}`: records that an earlier repair gave up |
@@ -303,14 +303,14 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 Exit code 0: all is sound; 1: something is not; 2: there is no log in files here.
 """,
     "newsstand log repair": """\
-`--json` prints `data`, `dry_run`, and `repaired`, a list with one object per dataset that was not sound. The same object
-is the report that is kept beside the copy:
+`--json` prints `data`, `dry_run`, and `repaired`, a list with one object per dataset that was not sound. The same
+object is the report that is kept beside the copy:
 
 | name | meaning |
 |---|---|
 | `dataset`, `at_ms` | its name, and when |
 | `lost` | `{first, last, why}`: records that are lost |
-| `reserved` | `{first, last, why}`: numbers that are passed over because receipts may have seen them; null if there are none |
+| `reserved` | `{first, last, why}`: numbers that are passed over because receipts may have seen them, or null |
 | `keys` | `{key, publisher, first, last, remembered, certain}`: idempotency keys of appends that lost records |
 | `next` | the number of the next publication |
 | `copy` | the folder with the log as it was |

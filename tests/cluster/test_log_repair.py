@@ -75,13 +75,21 @@ def harm(folder: Path, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
         other.write_bytes(content)
 
 
+def require_place(error: LogDamage, log: Path) -> None:
+    """The message is one line with the file, the byte and the command to run."""
+    text = str(error)
+    assert f"{log / 'reports'}" in text
+    assert ", byte " in text
+    assert f"newsstand log repair {log.parent}" in text
+    assert "\n" not in text
+
+
 def read_on(log: FileLog, after: int, until: int) -> Iterator[Entry]:
     """What a reader gets until it finds damage."""
     try:
         yield from log.read("reports", after, until)
     except LogDamage as error:
-        assert "byte" in str(error)
-        assert "newsstand log repair" in str(error)
+        require_place(error, log.folder)
 
 
 @given(data=st.data())
@@ -104,12 +112,10 @@ def test_harm_is_noticed_or_harmless_and_a_repair_keeps_the_rest(
     try:
         log.verify()
     except LogDamage as error:
-        assert str(folder / "log" / "reports") in str(error)
-        assert "byte" in str(error)
-        assert f"newsstand log repair {folder}" in str(error)
-        assert "\n" not in str(error)
-        assert not verified["reports"].sound
+        require_place(error, folder / "log")
         log.close()
+        is_sound = verified["reports"].sound
+        assert not is_sound
     else:
         there = list(log.read("reports", 0))
         assert there == entries[: len(there)]

@@ -28,7 +28,7 @@ from newsstand.cluster.log_segments import (
 from newsstand.cluster.pages import sync_folder, write_whole
 from newsstand.errors import BadInput
 
-RESERVE = 1_000_000
+RESERVE = 100_000
 """So many numbers are passed over where nobody knows how far they were given: receipts may have seen them."""
 
 Step = Callable[[str], object]
