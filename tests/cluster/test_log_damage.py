@@ -208,6 +208,8 @@ def test_damage_stops_the_channels_of_its_dataset_alone_and_is_told(
         eventually(lambda: {"channel often", "channel as_often"} <= told())
         eventually(lambda: bool({"stream of reports", "channel of_kind"} & told()))
         for problem in one.cluster._engine.problems():
+            if not problem.startswith("channel "):
+                continue  # the stream may have broken for want of a Python worker in the meantime
             assert "LogDamage: " in problem
             assert ".ndjson, byte " in problem
         assert one.cluster.ready() == ["a stream of Spark's"]
