@@ -15,7 +15,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from newsstand.serving.bodies import Bodies
 from newsstand.serving.http_protocol import HttpLimits, limited_http
+from newsstand.serving.refusals import Refused
 
 LIMITS = HttpLimits()
 Address = tuple[str, int]
@@ -25,9 +27,17 @@ async def hello(request: Request) -> PlainTextResponse:
     return PlainTextResponse("hello")
 
 
+async def read(request: Request) -> PlainTextResponse:
+    try:
+        async with Bodies(patience_s=0.3).read(request, 1000) as body:
+            return PlainTextResponse(body)
+    except Refused as refused:
+        return PlainTextResponse("refused", refused.status, refused.headers)
+
+
 @contextmanager
 def http_server(limits: HttpLimits, loop: str = "uvloop") -> Iterator[Address]:
-    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"])])
+    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), Route("/read", read, methods=["POST"])])
     with socket.create_server(("127.0.0.1", 0)) as bound:
         config = uvicorn.Config(
             app,
@@ -151,6 +161,16 @@ def test_a_body_that_nobody_reads_is_not_waited_for() -> None:
         one_response(client)
         client.sendall(b"2")
         assert rest(client) == b""
+
+
+def test_a_half_sent_body_is_refused_and_an_idle_connection_is_closed() -> None:
+    with http_server(replace(LIMITS, head_s=0.3)) as address:
+        head = b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n"
+        assert exchange(address, head + b"half").startswith(b"HTTP/1.1 408 ")
+        with socket.create_connection(address, 20) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            one_response(client)
+            assert rest(client) == b""
 
 
 def test_connections_are_limited_by_address_and_in_all() -> None:
