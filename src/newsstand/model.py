@@ -44,6 +44,20 @@ def is_same_folder(instance: str, other: str) -> bool:
     return instance.partition(".")[0] == other.partition(".")[0]
 
 
+def is_earlier_start(instance: str, other: str) -> bool:
+    """Return whether an instance is of an earlier start over the same data folder: its request arrives late.
+
+    >>> is_earlier_start("a1.1.x", "a1.2.y"), is_earlier_start("a1.2.y", "a1.1.x"), is_earlier_start("a1", "b2.2")
+    (True, False, False)
+    """
+    return is_same_folder(instance, other) and _start(instance) < _start(other)
+
+
+def _start(instance: str) -> int:
+    parts = instance.split(".")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
+
+
 def is_topic(name: object) -> bool:
     """Whether a topic can have this name: 1 to 256 characters without control characters."""
     return isinstance(name, str) and _TOPIC.fullmatch(name) is not None

@@ -152,7 +152,7 @@ class Node:
             left=self.members.left,
             only=self.members.only,
             fence=self.members.fence,
-            instance=f"{name}.{next(self.numbers)}",
+            instance=f"{name}.{next(self.numbers)}.x",
             clock=lambda: world.now,
         )
 

@@ -392,12 +392,14 @@ class Parts:
 
 
 def _instance(store: Store) -> str:
-    """Return what tells this process from all others: the identity of its data folder, and a number of its own."""
+    """Return what tells this process from all others: identity of its data folder, number of its start, chance."""
     folder = store.recall("folder")
     if folder is None:
         folder = secrets.token_hex(8)
         store.remember("folder", folder)
-    return f"{folder}.{secrets.token_hex(8)}"
+    start = int(store.recall("starts") or 0) + 1
+    store.remember("starts", str(start))
+    return f"{folder}.{start}.{secrets.token_hex(8)}"
 
 
 def _keys(settings: BrokerSettings, store: Store) -> SharedKeys | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from newsstand.errors import Duplicate
-from newsstand.model import is_same_folder
+from newsstand.model import is_earlier_start, is_same_folder
 
 LEASE_S = 10.0
 """How long a process has its name after its last call. Brokers call every few seconds."""
@@ -34,7 +34,10 @@ class BrokerInstances:
             return
         with self._lock:
             known, heard = self._known.get(name, (instance, 0.0))
-            if not is_same_folder(known, instance) and self._clock() - heard < self._lease_s:
+            is_leased = self._clock() - heard < self._lease_s
+            if is_leased and is_earlier_start(instance, known):
+                raise Duplicate(f"broker '{name}' was started again: this process has to stop", self._lease_s)
+            if is_leased and not is_same_folder(known, instance):
                 raise Duplicate(
                     f"another process acts as broker '{name}': give each broker a name of its own", self._lease_s
                 )

@@ -37,7 +37,7 @@ class Registration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
     """The store of the coordinator that it belongs to, if it knows one."""
     instance: Annotated[str, msgspec.Meta(max_length=128)] = ""
-    """The process: the identity of its data folder, a dot, and anything that tells it from earlier ones."""
+    """The process: the identity of its data folder, the number of its start, and chance, with dots."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

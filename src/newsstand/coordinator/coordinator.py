@@ -33,7 +33,7 @@ from newsstand.coordinator.standing import (
 from newsstand.coordinator.store import NotHome, Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
 from newsstand.errors import Duplicate, NotFound
-from newsstand.model import is_same_folder
+from newsstand.model import is_earlier_start, is_same_folder
 from newsstand.planning.places import NOWHERE, Place
 from newsstand.serving.limits import Limits
 
@@ -89,6 +89,10 @@ class Coordinator:
         known = self._brokers.get(broker.name)
         if known is not None and known.state != "dead":
             record = known.record
+            if is_earlier_start(broker.instance, record.instance):
+                raise Duplicate(
+                    f"broker '{broker.name}' was started again: this process has to stop", self.lease_s
+                )
             if not is_same_folder(record.instance, broker.instance):
                 raise Duplicate(
                     f"a broker named '{broker.name}' runs at {record.url}: give each broker a name of its own",
