@@ -166,6 +166,9 @@ class Press(Subscribers):
     def channel_status(self, name: str) -> dict[str, object]:
         return {}
 
+    def degraded(self) -> list[str]:
+        return []
+
     def ready(self) -> list[str]:
         return []
 
