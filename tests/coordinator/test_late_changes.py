@@ -21,7 +21,7 @@ from newsstand.coordinator.records import (
 from newsstand.coordinator.store_sqlite import SqliteStore
 
 Both = tuple[Coordinator, SqliteStore]
-LATER = 2**40
+LATER = 2**42
 BEFORE: list[Change] = [
     SessionChanged("ana", "one", 3, LATER),
     SessionChanged("ana", "two", 1, LATER),
@@ -156,3 +156,13 @@ def test_ends_of_sessions_that_have_expired_are_dropped_when_the_store_is_opened
             coordinator.change("a", [SessionChanged("ana", sid, 0, expires), SessionEnded("ana", sid)])
     with coordinating(tmp_path) as (_, store):
         assert store._connection.execute("SELECT sid FROM ended").fetchall() == [("future",)]
+
+
+def test_ended_sessions_are_removed_after_they_expire(tmp_path: Path) -> None:
+    with coordinating(tmp_path) as (coordinator, _):
+        coordinator.register(broker("a"), 0)
+        coordinator.add_subscriber("ana", "hash", "a")
+        coordinator.change("a", [SessionChanged("ana", "old", 1, 1), SessionChanged("ana", "new", 1, LATER)])
+        coordinator.change("a", [SessionEnded("ana", "old"), SessionEnded("ana", "new")])
+    with coordinating(tmp_path) as (coordinator, _):
+        assert [coordinator.is_revoked("ana", sid) for sid in ("old", "new")] == [False, True]

@@ -32,7 +32,7 @@ BROKERS = ("north", "south", "harbour", "hill")
 brokers = st.sampled_from(BROKERS)
 
 
-LATER = 2**40
+LATER = 2**42
 
 
 def things(record: Record) -> set[str]:

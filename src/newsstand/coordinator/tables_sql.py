@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS tombstones (name TEXT, id TEXT, version INTEGER NOT N
     PRIMARY KEY (name, id)) WITHOUT ROWID;
 DELETE FROM tombstones WHERE at < unixepoch() - 2592000;
 CREATE TABLE IF NOT EXISTS ended (name TEXT, sid TEXT, expires NOT NULL, PRIMARY KEY (name, sid)) WITHOUT ROWID;
-DELETE FROM ended WHERE expires < unixepoch();
+DELETE FROM ended WHERE expires < unixepoch() * 1000;
 CREATE TABLE IF NOT EXISTS handovers (broker TEXT, name TEXT, kind TEXT NOT NULL, serial INTEGER NOT NULL,
     unread_since TEXT, PRIMARY KEY (broker, name)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_serial ON handovers (broker, kind, serial);
@@ -57,6 +57,6 @@ ADDED = (
 # `epoch` is the serial number of the move that gave a subscriber its home, `born` that of its registration.
 # `sessions_from` is the epoch in which an operator ended all sessions: those of earlier ones come too late.
 # `created` is in Unix seconds, and not known of accounts of an older store.
-# `ended` are sessions that were ended before they expired: whoever tells of them later is late.
+# `ended` are sessions that were ended before they expired, in milliseconds: whoever tells of them later is late.
 # `unread_since` of an adoption is the broker that kept the record last, until the new home has read it.
 # `tombstones` are subscriptions that were removed in the last 30 days: an older change of theirs comes too late.
