@@ -208,6 +208,8 @@ class Account:
                 self._wrong("order", f"position {position} is not {id}", line)
         figures["results received"] += len(positions)
         figures["results received again"] += sum(position <= held.received for position in positions)
+        highest = max([held.start, *(position for position, _ in held.acknowledged)])
+        figures["acknowledged results received again"] += sum(position <= highest for position in positions)
         if line["after"] is None:
             self._position(key, first - 1, line)
         elif first != line["after"] + 1:
