@@ -314,7 +314,7 @@ def _before(nouns: Mapping[str, Noun], name: str, only_new: bool) -> Noun | None
 
 
 def recorded_channels(path: Path) -> dict[str, str]:
-    """The channels that there ever were, as a catalog's file says, each with its new dataset."""
+    """The channels that the file of a catalog lists, each with its new dataset."""
     return {name: streams.new for name, streams in _read(path).streams.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +31,8 @@ class Tables:
         self._values: dict[str, SparkTable[Wanted]] = {}
         self._latest: dict[str, tuple[Dataset, SparkTable[Latest]]] = {}
         self._lock = threading.Lock()
+        self._updating = threading.Lock()
+        """Held while the store is read and a table of values is brought up to what it says."""
 
     def values(self, channel: Channel) -> SparkTable[Wanted]:
         """The streams of a channel that somebody subscribes to: `stream`, and `p_<name>` for each parameter."""
@@ -51,24 +53,30 @@ class Tables:
 
     def subscribed(self, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
         """These subscriptions of a channel were made."""
-        suspended = {one.stream for one in self._results.suspensions(channel.name)}
-        self.values(channel).change(
-            {one.stream: (one.stream, one.values) for one in subscriptions if one.stream not in suspended}
-        )
+        table = self.values(channel)
+        with self._updating:
+            suspended = {one.stream for one in self._results.suspensions(channel.name)}
+            table.change(
+                {one.stream: (one.stream, one.values) for one in subscriptions if one.stream not in suspended}
+            )
 
     def suspended(self, channel: Channel, stream: int) -> None:
-        """A stream of a channel was suspended."""
-        self.values(channel).remove([stream])
+        """A stream of a channel was suspended, unless it lost its subscription before; it may have one again."""
+        self._update(channel, [stream])
 
     def unsubscribed(self, channel: Channel, streams: Iterable[int]) -> None:
         """Some of these streams may have lost their last subscription."""
-        touched = list(dict.fromkeys(streams))
-        active: dict[Key, Wanted] = {
-            stream: (stream, values) for stream, values in self._results.active_streams(channel.name, touched)
-        }
+        self._update(channel, list(dict.fromkeys(streams)))
+
+    def _update(self, channel: Channel, streams: Sequence[int]) -> None:
+        """Bring streams of a channel's table up to what the store says now."""
         table = self.values(channel)
-        table.change(active)
-        table.remove(stream for stream in touched if stream not in active)
+        with self._updating:
+            active: dict[Key, Wanted] = {
+                stream: (stream, values) for stream, values in self._results.active_streams(channel.name, streams)
+            }
+            table.change(active)
+            table.remove(stream for stream in streams if stream not in active)
 
     def stored(self, dataset: Dataset) -> DataFrame:
         """What is stored of a dataset now: its latest record per key, or all that was ever published to it."""
