@@ -7,6 +7,7 @@ import base64
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -456,3 +457,48 @@ def test_a_token_that_is_too_deep_for_the_library_is_refused(monkeypatch: pytest
     monkeypatch.setattr("jwt.decode", decode)
     with pytest.raises(BadToken):
         Tokens(KEY).read("W1tb", NOW)
+
+
+def test_a_login_with_a_password_that_changes_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+        verify = Passwords.verify
+
+        async def slow(*given: Any) -> bool:
+            is_right = await verify(*given)
+            await at.members.set_password("ann", "another password")
+            return is_right
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Passwords, "verify", slow)
+            with pytest.raises(BadLogin):
+                await at.members.login("ann", PASSWORD, None)
+        assert at.members.records["ann"].sessions == {}
+        await at.members.login("ann", "another password", None)
+        at.store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("disables_first", [True, False])
+def test_a_password_and_a_disabled_account_do_not_undo_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disables_first: bool
+) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+
+        async def hashed(*_: object) -> str:
+            return "another hash"
+
+        monkeypatch.setattr(Passwords, "hash", hashed)
+        changes = [at.members.set_disabled("ann", True), at.members.set_password("ann", "another password")]
+        await asyncio.gather(*(changes if disables_first else reversed(changes)))
+        record = at.members.records["ann"]
+        assert (record.hash, record.disabled) == ("another hash", True)
+        at.store.close()
+
+    asyncio.run(run())

@@ -219,7 +219,7 @@ def _account(desk: Desk, record: Record) -> dict[str, object]:
 
 async def _own(desk: Desk, request: Request, name: str) -> Member:
     """The subscriber who asks for its own account, with a token that is not limited."""
-    member = await desk.member(request)
+    member = await desk.member(request, fresh=True)  # an operator may have reset the password
     if member.name != name or member.claims.allow is not None:
         raise Refused(403, "an account is for its own subscriber, with a token without limits, or for an operator")
     return member

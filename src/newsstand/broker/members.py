@@ -147,6 +147,8 @@ class Members:
         """The lease of this broker in which the coordinator has confirmed a record last."""
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Subscriptions that are being made: two requests for one must not make it twice."""
+        self._altering: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Accounts whose password or state is being changed: each change writes both."""
         self._promised: Counter[str] = Counter()
         """How many subscriptions are being made for each subscriber, to be counted with those that it has."""
         self.leaving = False
@@ -179,13 +181,16 @@ class Members:
         known = self.records.get(name)
         if self.home is not None and (known is None or not await self._is_current(known, fresh=True)):
             known = (await self.home.lookup([name])).get(name)
-        if not await self._verify(name, None if known is None else known.hash, password, address):
+        verified = None if known is None else known.hash
+        if not await self._verify(name, verified, password, address):
             raise BadLogin("the name or the password is wrong")
         if known is not None and known.disabled:
             raise Disabled(name)
         record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
         if record is None:
             raise Elsewhere(name)
+        if record.hash != verified:  # it was changed while this one was verified
+            raise BadLogin("the name or the password is wrong")
         now = self._now_ms()
         sid = self._random(12)
         session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow, record.epoch)
@@ -254,15 +259,17 @@ class Members:
         check_password(password)
         record = await self._present(name)
         hash = await self._passwords.hash(password)
-        if self.home is not None:
-            await self.home.set_password(name, hash)
-        await self.change(Merge(name, hash, record.epoch, disabled=record.disabled))
+        async with self._altering.setdefault(name, asyncio.Lock()):
+            if self.home is not None:
+                await self.home.set_password(name, hash)
+            await self.change(Merge(name, hash, record.epoch, disabled=record.disabled))
         await self.end(name, [sid for sid in record.sessions if sid != keep])
 
     async def set_disabled(self, name: str, disabled: bool) -> None:
         """Disable or enable an account at a broker without a coordinator; raise NotFound."""
         record = await self._present(name)
-        await self.change(Merge(name, record.hash, record.epoch, disabled=disabled))
+        async with self._altering.setdefault(name, asyncio.Lock()):
+            await self.change(Merge(name, record.hash, record.epoch, disabled=disabled))
         self._tell_disabled(record)
 
     def _tell_disabled(self, record: Record) -> None:
