@@ -291,6 +291,8 @@ publications were taken, how many results they bring, `{values, results}` for ea
 column, the first 20 results as `{values, publication, payload}`, and how many records of `--file` were refused.
 """,
     "newsstand log verify": """\
+The place is the folder of an app, or a data folder.
+
 `--json` prints `data`, `sound`, and `datasets`, a list with one object per dataset:
 
 | name | meaning |
@@ -303,6 +305,8 @@ column, the first 20 results as `{values, publication, payload}`, and how many r
 Exit code 0: all is sound; 1: something is not; 2: there is no log in files here.
 """,
     "newsstand log repair": """\
+The place is the folder of an app, or a data folder.
+
 `--json` prints `data`, `dry_run`, and `repaired`, a list with one object per dataset that was not sound. The same
 object is the report that is kept beside the copy:
 

@@ -314,11 +314,14 @@ def test_every_class_of_errors_is_named() -> None:
         assert f"`{name}`" in page, name
 
 
-def test_what_builds_the_package_is_pinned_as_in_the_lock() -> None:
+def test_everything_that_make_installs_is_pinned() -> None:
     locked = re.findall(r"^(\S+==\S+) ", (ROOT / "requirements.lock").read_text(), re.M)
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     assert built
     assert set(built) <= set(locked)
-    makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^UV := uv==\d+\.\d+\.\d+$", makefile, re.M)
-    assert not re.search(r"pip install [^\n]*\buv\b", makefile)
+    tools = re.findall(r"^(\S+)==\S+ ", (ROOT / "bootstrap.lock").read_text(), re.M)
+    assert {"pip", "setuptools", "uv", "wheel"} <= set(tools)
+    installs = re.findall(r"^\t@\$\(PIP\) (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert len(installs) >= 3
+    assert all("--require-hashes" in one or one == "--no-deps --no-build-isolation -e ." for one in installs)
+    assert not re.search(r"pip install (?!-q --disable-pip-version-check$)", (ROOT / "Makefile").read_text(), re.M)

@@ -116,6 +116,13 @@ OPERATORS = ("GET /stats", "GET /policy", "PUT /policy", "GET /metrics")
 CLUSTERS = ("POST /told", "POST /pushed")
 ACCOUNTS = ("PUT /subscribers/{name}/password", "DELETE /subscribers/{name}")
 """For their own subscriber and for operators: test_authorization tries them."""
+OPERATORS_ACCOUNTS = (
+    "GET /subscribers",
+    "GET /subscribers/{name}",
+    "PUT /subscribers/{name}/disabled",
+    "DELETE /subscribers/{name}/disabled",
+)
+"""For operators alone."""
 TICKETS = ("GET /copies/{path}", "HEAD /copies/{path}")
 NOBODYS = ("none", "malformed", "basic", "expired", "ended", "refresh", "cluster", "publisher")
 NOT_SUBSCRIBERS = (*NOBODYS, "operator")
@@ -132,7 +139,7 @@ def test_every_route_has_its_row(url: str) -> None:
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     heads = {route.replace("GET", "HEAD") for route in routes if "{page}" in route or "/named" in route}
     heads |= {"HEAD /copies/{path}"}
-    assert routes | heads == {*OPEN, *SUBSCRIBERS, *OPERATORS, *CLUSTERS, *TICKETS, *ACCOUNTS}
+    assert routes | heads == {*OPEN, *SUBSCRIBERS, *OPERATORS, *CLUSTERS, *TICKETS, *ACCOUNTS, *OPERATORS_ACCOUNTS}
 
 
 class Cast:
@@ -218,6 +225,17 @@ def test_only_who_runs_the_platform_may_call(route: str, cast: Cast) -> None:
     for who in ("own", "other", "limited"):
         refused(cast(who, route), 403)
     assert cast("operator", route).status_code == 200
+
+
+@pytest.mark.parametrize("route", OPERATORS_ACCOUNTS)
+def test_only_an_operator_may_see_or_disable_accounts(route: str, cast: Cast) -> None:
+    route = route.replace("{name}", "ann")
+    for who in NOBODYS:
+        refused(cast(who, route), 401)
+    for who in ("own", "other", "limited"):
+        refused(cast(who, route), 403)
+    if route.startswith("GET"):
+        assert cast("operator", route).status_code == 200
 
 
 @pytest.mark.parametrize("route", SUBSCRIBERS)

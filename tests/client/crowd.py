@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 import httpx
@@ -14,14 +19,18 @@ import jwt
 from broker_process import SECRET
 
 from newsstand.client import Client, Pace, Subscription, Tokens
+from newsstand.model import INSTANCE_HEADER
 from newsstand.serving.credentials import broker_credential
 from newsstand.signing import key
 
 
-def enrol(coordinator: str, broker: str, names: Sequence[str]) -> list[Tokens]:
-    """Subscribers at home at a broker, each with a session."""
+def enrol(coordinator: str, data: Path, broker: str, names: Sequence[str]) -> list[Tokens]:
+    """Register subscribers in the name of a broker, each with a session; `data` is the coordinator's folder."""
     now = int(time.time())
-    headers = {"Authorization": f"Bearer {broker_credential(SECRET, broker)}"}
+    headers = {
+        "Authorization": f"Bearer {broker_credential(SECRET, broker)}",
+        INSTANCE_HEADER: _instance(data, broker),
+    }
     changes = []
     with httpx.Client(base_url=coordinator, headers=headers, timeout=30) as http:
         for name in names:
@@ -31,6 +40,16 @@ def enrol(coordinator: str, broker: str, names: Sequence[str]) -> list[Tokens]:
             changes.append({"op": "session", "name": name, **session})
         http.post(f"/brokers/{broker}/changes", json=changes).raise_for_status()
     return [_tokens(name, now) for name in names]
+
+
+def _instance(data: Path, broker: str) -> str:
+    """Read which process is a broker from a copy of the coordinator's store, which no other process may open."""
+    with TemporaryDirectory() as folder:
+        for file in data.glob("coordinator.sqlite*"):
+            shutil.copy(file, folder)
+        with closing(sqlite3.connect(Path(folder) / "coordinator.sqlite")) as store:
+            (instance,) = store.execute("SELECT instance FROM brokers WHERE name = ?", (broker,)).fetchone()
+    return str(instance)
 
 
 def _tokens(name: str, now: int) -> Tokens:

@@ -23,7 +23,7 @@ from newsstand.client import Client, Refused, Subscription, Suspension, Tokens, 
 from newsstand.client.calls import Calls, Lost
 from newsstand.client.proxies import _proxy_of, proxy_for
 
-TOKENS = Tokens("access", "refresh", 900, "ana", time.time() + 900)
+TOKENS = Tokens("access", "refresh", 86_400, "ana", time.time() + 86_400)
 SUBSCRIPTION = {"id": "s1", "channel": "c", "values": {}, "stream": "t1", "position": 0, "head": 0}
 IMPATIENT = replace(QUICK, answer_s=0.3, deadline_s=0.5)
 

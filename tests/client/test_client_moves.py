@@ -54,7 +54,8 @@ class Platform:
 
     def __init__(self, press: Press, folder: Path) -> None:
         self._press, self._folder = press, folder
-        self.coordinator = start_coordinator(folder / "coordinator")
+        self.data = folder / "coordinator"
+        self.coordinator = start_coordinator(self.data)
         self.brokers = {name: self._start(name) for name in ("north", "south")}
         self.wait_ready()
 
@@ -86,7 +87,7 @@ def platform(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_broker_is_killed_with_fifty_readers_under_load(press: Press, platform: Platform) -> None:
     async def work() -> None:
         coordinator = platform.coordinator.url
-        tokens = enrol(coordinator, "north", [f"n{number}" for number in range(50)])
+        tokens = enrol(coordinator, platform.data, "north", [f"n{number}" for number in range(50)])
         async with new_http() as http:
             everybody = readers(coordinator, tokens, 10, http, QUICK)
             await asyncio.gather(*(one.enter() for one in everybody))

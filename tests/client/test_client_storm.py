@@ -70,7 +70,7 @@ def cut(one: Reader) -> None:
 
 
 def test_two_thousand_clients(
-    processes: dict[str, Process], record_property: Callable[[str, object], None]
+    tmp_path: Path, processes: dict[str, Process], record_property: Callable[[str, object], None]
 ) -> None:
     def record(name: str, value: float) -> None:
         """Also the time of a processor that all clients together have taken so far: others may use the machine."""
@@ -79,7 +79,7 @@ def test_two_thousand_clients(
 
     async def work() -> None:
         coordinator, press = processes["coordinator"].url, processes["press"].url
-        tokens = enrol(coordinator, "north", [f"c{number}" for number in range(CLIENTS)])
+        tokens = enrol(coordinator, tmp_path / "coordinator", "north", [f"c{number}" for number in range(CLIENTS)])
         answers: Counter[int] = Counter()
 
         async def count(_: object, __: object, end: aiohttp.TraceRequestEndParams) -> None:
