@@ -23,11 +23,11 @@ from newsstand.broker.accounts import (
     Tokens,
     check_name_and_password,
 )
-from newsstand.broker.home import Taken
+from newsstand.broker.home import AccountChanged, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.members import Elsewhere, Members
 from newsstand.broker.permits import permits, permits_channel
-from newsstand.broker.records import Allowed, Record, Session, SessionChange
+from newsstand.broker.records import Allowed, Change, Record, Session, SessionChange
 from newsstand.broker.store_sqlite import SqliteStore
 from newsstand.errors import BadInput, BadOption, Busy
 from newsstand.serving.limits import MOST_SESSIONS
@@ -499,6 +499,56 @@ def test_a_password_and_a_disabled_account_do_not_undo_each_other(
         await asyncio.gather(*(changes if disables_first else reversed(changes)))
         record = at.members.records["ann"]
         assert (record.hash, record.disabled) == ("another hash", True)
+        at.store.close()
+
+    asyncio.run(run())
+
+
+def test_a_login_that_waits_for_the_coordinator_does_not_outlive_a_new_password(tmp_path: Path) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+        waits, goes_on, change = asyncio.Event(), asyncio.Event(), at.members.change
+
+        async def slow(*changes: Change) -> None:
+            if any(isinstance(one, SessionChange) for one in changes):
+                waits.set()
+                await goes_on.wait()
+            await change(*changes)
+
+        at.members.change = slow  # type: ignore[method-assign]
+        login = asyncio.create_task(at.members.login("ann", PASSWORD, None))
+        await waits.wait()
+        changing = asyncio.create_task(at.members.set_password("ann", "another password"))
+        await asyncio.wait([changing], timeout=0.5)  # time enough for a change that does not wait for the login
+        goes_on.set()
+        await asyncio.gather(login, changing, return_exceptions=True)
+        assert at.members.records["ann"].sessions == {}
+        at.store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_reset_while", ["verify", "hash"])
+def test_a_change_of_ones_password_does_not_undo_a_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_reset_while: str
+) -> None:
+    async def run() -> None:
+        at = Setting(tmp_path)
+        await at.members.register("ann", PASSWORD)
+        ann = await at.members.admit((await at.members.login("ann", PASSWORD, None)).access)
+        original = getattr(Passwords, is_reset_while)
+
+        async def slow(*given: Any) -> Any:
+            result = await original(*given)
+            monkeypatch.undo()
+            await at.members.set_password("ann", "the operator's")
+            return result
+
+        monkeypatch.setattr(Passwords, is_reset_while, slow)
+        with pytest.raises(AccountChanged, match="try again"):
+            await at.members.change_password(ann, PASSWORD, "another password")
+        await at.members.login("ann", "the operator's", None)
         at.store.close()
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from newsstand.broker.journal import Journal
 from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.page_content import Content
-from newsstand.broker.records import Allowed, Change, Held, Record, Session, frontend_id
+from newsstand.broker.records import Allowed, Change, Held, Record, Session, Subscribe, frontend_id
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.sockets import Hub
 from newsstand.broker.store_sqlite import SqliteStore
@@ -27,6 +28,7 @@ from newsstand.broker.told import Moved, Told
 from newsstand.broker.upstream import Away, Gone
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NotFound
+from newsstand.model import Channel
 
 
 class Signals(Hub):
@@ -65,6 +67,7 @@ class Scene:
             now,
             self.cluster.register,
             linger_s=0,
+            store=self.store,
         )
         self.members.comings = self.edge
 
@@ -505,7 +508,7 @@ def test_limits_wait_until_channels_are_known(tmp_path: Path) -> None:
         fire, flood = await at.follows(ann, "fire"), await at.follows(ann, "flood")
         ann = await at.member("ann", limited)
         assert [one.id for one in at.edge.subscriptions(ann)] == [fire]
-        at.edge.channels.known = {}  # as after a start
+        at.edge.channels.known, at.edge.channels.is_told = {}, False  # as after a first start
         with pytest.raises(Away):
             at.edge.subscription(ann, fire)
         at.edge.channels._asked = float("-inf")
@@ -515,6 +518,59 @@ def test_limits_wait_until_channels_are_known(tmp_path: Path) -> None:
             at.edge.subscription(ann, flood)
         with pytest.raises(NotFound):
             await at.follows(ann, "quake")
+
+    play(tmp_path, story)
+
+
+def test_rules_hold_when_the_cluster_is_away_after_a_start(tmp_path: Path) -> None:
+    bound = replace(channel("of_kind"), bind=(("kind", "subscriber"),))
+
+    async def before(at: Scene) -> None:
+        ann = await at.member("ann")
+        await at.follows(ann, "fire")
+        await at.follows(ann, "ann")
+        at.cluster.known["of_kind"] = bound
+        await at.edge.channels.get(0)
+
+    async def away() -> dict[str, Channel]:
+        raise Away("the data cluster does not answer")
+
+    async def after(at: Scene) -> None:
+        ann = await at.member("ann")
+        at.edge.channels._ask = away
+        await at.edge.channels.get(0)
+        assert [one.values for one in at.edge.subscriptions(ann)] == [{"kind": "ann"}]
+        with pytest.raises(NotFound):
+            await at.edge.read(ann, frontend_id("ann", "of_kind", ["fire"]), None, 10)
+
+    async def never_told(at: Scene) -> None:
+        ann = await at.member("ann")
+        at.edge.channels._ask = away
+        for kind in ("fire", "ann"):
+            with pytest.raises(Away):
+                await at.edge.read(ann, frontend_id("ann", "of_kind", [kind]), None, 10)
+
+    play(tmp_path, before)
+    play(tmp_path, after)
+    store = SqliteStore(tmp_path / "broker.sqlite", tell=False)
+    store.remember("channels", "of another version")
+    store.close()
+    play(tmp_path, never_told)
+
+
+def test_who_is_online_gets_no_signals_of_what_a_rule_forbids(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann = await at.member("ann")
+        at.cluster.known["of_kind"] = replace(channel("of_kind"), bind=(("kind", "subscriber"),))
+        await at.edge.channels.get(0)
+        followed: list[str] = []
+        at.hub.follow = lambda sid, stream: followed.append(stream)  # type: ignore[method-assign]
+        for kind in ("fire", "ann"):
+            key = frontend_id("ann", "of_kind", [kind])
+            made = Subscribe("ann", key, "of_kind", [kind], 0, ann.record.next_version())
+            await at.members.change(made)  # as at another broker, before the rule
+            at.edge.caught_up(ann.record, [made])
+        assert followed == [at.cluster.stream("ann")]
 
     play(tmp_path, story)
 

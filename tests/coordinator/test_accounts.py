@@ -7,12 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 from coordinating import broker, coordinating
-from coordinator_api import OPERATOR, AsBrokers, serving, subscriber_token
+from coordinator_api import OPERATOR, SECRET, AsBrokers, serving, subscriber_token
 
 from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.records import SessionChanged, Subscribed
 from newsstand.coordinator.standing import Report
 from newsstand.errors import NotFound
+from newsstand.serving.credentials import broker_credential
 
 FOREVER = 2**52
 BEAT = Report(0, 0)
@@ -114,8 +115,13 @@ def test_operators_manage_accounts_over_http(tmp_path: Path) -> None:
         assert operator.delete("/subscribers/ana/disabled").json()["state"] == "active"
         short = operator.put("/subscribers/ana/password", json={"password": "short"})
         assert (short.status_code, short.json()["error"]) == (422, "password: 8 to 1024 characters")
-        assert operator.put("/subscribers/ana/password", json={"password": "long enough"}).status_code == 204
         ask = {"broker": "a", "names": ["ana"], "take": False}
+        epoch = brokers.post("/subscribers/lookup", json=ask).json()["subscribers"]["ana"]["epoch"]
+        assert operator.put("/subscribers/ana/password", json={"password": "long enough"}).status_code == 204
+        home = {"Authorization": f"Bearer {broker_credential(SECRET, 'a')}"}
+        given = {"hash": "of the subscriber", "epoch": epoch}
+        late = brokers.put("/subscribers/ana", json=given, headers=home)
+        assert (late.status_code, "was changed since" in late.json()["error"]) == (409, True)
         found = brokers.post("/subscribers/lookup", json=ask).json()["subscribers"]["ana"]
         assert found["hash"].startswith("$argon2id$")
         assert operator.delete("/subscribers/ana").status_code == 200

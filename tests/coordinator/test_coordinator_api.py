@@ -54,7 +54,7 @@ CALLS: list[tuple[str, str, object, set[str]]] = [
     ("DELETE", "/brokers/{}", None, {"broker", "operator"}),
     ("POST", "/subscribers", PASSING, {"broker"}),
     ("POST", "/subscribers/lookup", {"broker": "passing", "names": ["new"], "take": False}, {"broker"}),
-    ("PUT", "/subscribers/{}", {"hash": "h"}, {"broker"}),
+    ("PUT", "/subscribers/{}", {"hash": "h", "epoch": 0}, {"broker"}),
     ("DELETE", "/subscribers/{}", None, {"broker", "operator"}),
     ("GET", "/subscribers", None, {"operator"}),
     ("GET", "/subscribers/{}", None, {"operator"}),
@@ -84,12 +84,15 @@ TOKENS = {
 @pytest.mark.parametrize("who", TOKENS)
 def test_who_may_ask_what(north: httpx.Client, who: str) -> None:
     headers = {"Authorization": "" if TOKENS[who] is None else f"Bearer {TOKENS[who]}"}
+    epoch = 0
     for method, path, body, allowed in CALLS:
         north.put("/brokers/passing", json={"url": "http://127.0.0.1:9"})
         if path.startswith("/subscribers/{}"):
             north.delete("/subscribers/passing", headers={"Authorization": f"Bearer {OPERATOR}"})
-            north.post("/subscribers", json={"name": "passing", "hash": "h", "broker": "passing"})
-        answered = north.request(method, path.format("passing"), json=body, headers=headers)
+            made = north.post("/subscribers", json={"name": "passing", "hash": "h", "broker": "passing"}).json()
+            epoch = made["epoch"]
+        given = {**body, "epoch": epoch} if isinstance(body, dict) and "epoch" in body else body
+        answered = north.request(method, path.format("passing"), json=given, headers=headers)
         if who in allowed:
             assert answered.is_success, (method, path)
         elif who in ("nobody", "wrong", "foreign"):

@@ -58,7 +58,7 @@ def test_an_ended_session_is_refused_where_brokers_are_assigned(tmp_path: Path) 
 def test_a_subscriber_that_is_deleted_leaves_nothing_but_its_ended_sessions(tmp_path: Path) -> None:
     with coordinating(tmp_path) as (coordinator, store):
         with_ana(coordinator)
-        coordinator.set_hash("ana", "another")
+        coordinator.set_hash("ana", "another", store.owners(["ana"])["ana"][1])
         assert store.records(["ana"])["ana"]["hash"] == "another"
         coordinator.delete_subscriber("ana")
         assert store.records(["ana"]) == {}

@@ -110,7 +110,7 @@ def account_routes(desk: Desk) -> APIRouter:
         "/subscribers/{name}/password",
         status_code=204,
         response_class=Response,
-        responses=problems(*TOKEN, 404, 503, 507, *BODY),
+        responses=problems(*TOKEN, 404, 409, 503, 507, *BODY),
         openapi_extra=json_body(NewPassword),
     )
     async def change_password(request: Request, name: str) -> Response:

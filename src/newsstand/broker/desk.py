@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from newsstand.broker.accounts import BadLogin, BadToken, Claims, Disabled, NoKeys
 from newsstand.broker.change_sender import NoCoordinator
 from newsstand.broker.edge import Edge
-from newsstand.broker.home import Taken
+from newsstand.broker.home import AccountChanged, Taken
 from newsstand.broker.members import Elsewhere, GoingDown, Member, Members
 from newsstand.broker.pages import Pages
 from newsstand.broker.permits import Forbidden
@@ -129,7 +129,7 @@ def refused(error: NewsstandError) -> Refused:
             return unauthorized(str(error))
         case Forbidden() | Disabled():
             return Refused(403, str(error))
-        case Taken():
+        case Taken() | AccountChanged():
             return Refused(409, str(error))
         case Gone():
             return Refused(410, str(error), earliest=error.earliest)

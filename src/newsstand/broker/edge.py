@@ -14,10 +14,21 @@ from newsstand.broker.members import Elsewhere, Member, Members
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.permits import bound_values, follows_rules, permits, require_sizes
 from newsstand.broker.pulls import Pulls
-from newsstand.broker.records import Ack, Change, EndSession, Held, Record, Subscribe, Unsubscribe, frontend_id
+from newsstand.broker.records import (
+    Ack,
+    Allowed,
+    Change,
+    EndSession,
+    Held,
+    Record,
+    Subscribe,
+    Unsubscribe,
+    frontend_id,
+)
 from newsstand.broker.shelf import Shelf
 from newsstand.broker.socket_frames import DISABLED, MOVED
 from newsstand.broker.sockets import Hub
+from newsstand.broker.store import Store
 from newsstand.broker.told import Suspension, Told
 from newsstand.broker.upstream import Away, Gone, Standing, Upstream
 from newsstand.caching import ResultCaches
@@ -67,6 +78,7 @@ class Edge:
         now_ms: Callable[[], int],
         register: Callable[[], Awaitable[bool]],
         linger_s: float = 10.0,
+        store: Store | None = None,
     ) -> None:
         self.name = name
         self.core = Broker(results)
@@ -80,7 +92,7 @@ class Edge:
         """The connections of sessions that follow topics."""
         self._log = log
         self.now_ms = now_ms
-        self.channels = ChannelList(upstream.channels)
+        self.channels = ChannelList(upstream.channels, store)
         self._pulls = Pulls(self.core, upstream, self.backends, hub, metrics, log, now_ms)
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
@@ -207,6 +219,7 @@ class Edge:
 
     async def unsubscribe(self, member: Member, key: str) -> None:
         """Drop a subscription; the last one to leave a stream drops it at the cluster."""
+        await self.channels.told()
         self._held(member, key)
         await self.members.unsubscribe(member.name, key)
         if key in self._streams:  # unless it was dropped twice at once
@@ -236,6 +249,7 @@ class Edge:
 
     async def read(self, member: Member, key: str, after: int | None, limit: int) -> Delivery:
         """What is pending, from the cache and then from the cluster, oldest first."""
+        await self.channels.told()
         self._held(member, key)
         stream = self._streams[key]
         begun = time.monotonic()
@@ -277,6 +291,7 @@ class Edge:
 
     async def acknowledge(self, member: Member, positions: dict[str, int]) -> dict[str, int]:
         """Results up to a position are acknowledged, for each subscription; durable when it returns."""
+        await self.channels.told()
         streams: dict[str, str] = {}
         for key, position in positions.items():
             self._held(member, key)
@@ -369,7 +384,7 @@ class Edge:
         self.backends.more(stream, held.channel, tuple(held.values))
         self.core.follow(record.name, stream, position=held.acked, head=head, now=now)
         for sid, session in record.sessions.items():
-            if permits(session.allow, held.channel, self.channels.named(held.channel, held.values)):
+            if self.channels.is_told and self._permits(record.name, session.allow, held):
                 self.hub.follow(sid, stream)
         self._pulls.stands(stream, head)
 
@@ -393,13 +408,17 @@ class Edge:
         return held
 
     def _permitted(self, member: Member, held: Held) -> bool:
-        if member.claims.allow is not None and not self.channels.known:
+        if not self.channels.is_told:
             raise Away("the data cluster has not told its channels yet")
+        return self._permits(member.name, member.claims.allow, held)
+
+    def _permits(self, name: str, allow: Sequence[Allowed] | None, held: Held) -> bool:
+        """Whether the rules of the operator and the limits of a token permit a subscription."""
         values = self.channels.named(held.channel, held.values)
         channel = self.channels.known.get(held.channel)
-        if channel is not None and not follows_rules(channel, values, member.name):
+        if channel is not None and not follows_rules(channel, values, name):
             return False
-        return permits(member.claims.allow, held.channel, values)
+        return permits(allow, held.channel, values)
 
     def _frontend(self, key: str, held: Held) -> Frontend:
         stream = self._streams[key]

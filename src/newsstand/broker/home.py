@@ -45,6 +45,13 @@ class Taken(NewsstandError):
     """A subscriber of that name is registered already."""
 
 
+class AccountChanged(NewsstandError):
+    """An account was changed while another change of it was under way."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the account '{name}' was changed meanwhile, and the password was not; try again")
+
+
 class Load(msgspec.Struct):
     """How busy a broker is."""
 
@@ -249,9 +256,12 @@ class Home:
             raise Taken(f"the name '{name}' is taken")
         return _decoded(_accepted(response), _Added).epoch
 
-    async def set_password(self, name: str, hash: str) -> None:
-        """Replace the hash of a subscriber's password; raise NotFound."""
-        await self._change_account("PUT", name, {"hash": hash})
+    async def set_password(self, name: str, hash: str, epoch: int) -> None:
+        """Replace the hash of a subscriber's password; raise NotFound.
+
+        Raise AccountChanged if the coordinator's record of the subscriber is of another epoch.
+        """
+        await self._change_account("PUT", name, {"hash": hash, "epoch": epoch})
 
     async def delete_subscriber(self, name: str) -> None:
         """Delete a subscriber with its sessions and subscriptions; raise NotFound."""
@@ -261,6 +271,8 @@ class Home:
         response = await self._request(method, f"/subscribers/{name}", body)
         if response.status_code == 404:
             raise NotFound(f"there is no subscriber '{name}'")
+        if response.status_code == 409 and not _problem(response).reason:
+            raise AccountChanged(name)
         _accepted(response)
 
     async def take(self, name: str, session: str | None = None) -> bool:

@@ -25,7 +25,7 @@ from newsstand.broker.accounts import (
     check_name_and_password,
 )
 from newsstand.broker.attempts import Attempts
-from newsstand.broker.home import Home, Taken
+from newsstand.broker.home import AccountChanged, Home, Taken
 from newsstand.broker.journal import Journal
 from newsstand.broker.records import (
     HERE_ONLY,
@@ -186,15 +186,15 @@ class Members:
             raise BadLogin("the name or the password is wrong")
         if known is not None and known.disabled:
             raise Disabled(name)
-        record = await self.at_home(name)  # not before: only who knows the password moves a subscriber here
-        if record is None:
-            raise Elsewhere(name)
-        if record.hash != verified:  # it was changed while this one was verified
-            raise BadLogin("the name or the password is wrong")
-        now = self._now_ms()
-        sid = self._random(12)
-        session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow, record.epoch)
-        await self.change(*self._making_room(record, now), session)
+        await self.at_home(name)  # not before: only who knows the password moves a subscriber here
+        async with self._altering.setdefault(name, asyncio.Lock()):  # a new password ends all sessions of before
+            record = self._here(name)
+            if record.hash != verified:  # it was changed while this one was verified
+                raise BadLogin("the name or the password is wrong")
+            now = self._now_ms()
+            sid = self._random(12)
+            session = SessionChange(name, sid, 1, now + SESSION_S * 1000, allow, record.epoch)
+            await self.change(*self._making_room(record, now), session)
         return self._pair(name, sid)
 
     async def refresh(self, token: str) -> Pair:
@@ -250,20 +250,37 @@ class Members:
 
     async def change_password(self, member: Member, current: str, password: str, address: str = "") -> None:
         """Give a subscriber another password, if it knows the current one; its other sessions end."""
-        if not await self._verify(member.name, member.record.hash, current, address):
+        verified = member.record.hash
+        if not await self._verify(member.name, verified, current, address):
             raise BadLogin("the current password is wrong")
-        await self.set_password(member.name, password, keep=member.claims.session)
+        await self.set_password(member.name, password, keep=member.claims.session, verified=verified)
 
-    async def set_password(self, name: str, password: str, keep: str | None = None) -> None:
-        """Give a subscriber another password, and end its sessions but the one to keep; raise NotFound."""
+    async def set_password(
+        self, name: str, password: str, keep: str | None = None, verified: str | None = None
+    ) -> None:
+        """Give a subscriber another password, and end its sessions but the one to keep; raise NotFound.
+
+        Raise AccountChanged if the account was changed meanwhile: with `verified`, if its password until now has
+        another hash than that.
+        """
         check_password(password)
         record = await self._present(name)
+        epoch = record.epoch
+
+        def require_unchanged(expected: str | None) -> None:
+            if self._here(name) is not record or record.epoch != epoch or expected not in (None, record.hash):
+                raise AccountChanged(name)
+
+        require_unchanged(verified)
         hash = await self._passwords.hash(password)
         async with self._altering.setdefault(name, asyncio.Lock()):
+            require_unchanged(verified)
             if self.home is not None:
-                await self.home.set_password(name, hash)
-            await self.change(Merge(name, hash, record.epoch, disabled=record.disabled))
-        await self.end(name, [sid for sid in record.sessions if sid != keep])
+                await self.home.set_password(name, hash, epoch)
+                require_unchanged(verified)  # an operator may have reset it after that
+            await self.change(Merge(name, hash, epoch, disabled=record.disabled))
+            ending = [sid for sid in record.sessions if sid != keep]
+        await self.end(name, ending)
 
     async def set_disabled(self, name: str, disabled: bool) -> None:
         """Disable or enable an account at a broker without a coordinator; raise NotFound."""

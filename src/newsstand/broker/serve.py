@@ -189,6 +189,7 @@ class Parts:
             log,
             wall_clock_ms,
             self._register,
+            store=store,
         )
         self.members.comings = self.edge
         self.home: Home | None = None

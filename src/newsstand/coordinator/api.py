@@ -16,7 +16,7 @@ from newsstand.coordinator.api_brokers import broker_routes
 from newsstand.coordinator.api_overlay import overlay_routes
 from newsstand.coordinator.api_subscribers import quick_calls, subscriber_routes
 from newsstand.coordinator.desk import Desk
-from newsstand.coordinator.store import NotHome, Taken
+from newsstand.coordinator.store import NotHome, OutOfDate, Taken
 from newsstand.errors import Duplicate, NewsstandError
 from newsstand.serving.described import BEARER, new_api
 from newsstand.serving.quick import QuickLane
@@ -99,4 +99,4 @@ def _refusal_of(error: NewsstandError) -> Refused:
         return Refused(409, str(error), reason="duplicate", lease_s=error.lease_s)
     if isinstance(error, NotHome):
         return Refused(403, str(error))
-    return Refused(409, str(error)) if isinstance(error, Taken) else refusal_of(error)
+    return Refused(409, str(error)) if isinstance(error, (OutOfDate, Taken)) else refusal_of(error)

@@ -73,6 +73,8 @@ class NewHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The hash of another password."""
 
     hash: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    epoch: int
+    """The epoch of the record that the broker has: an operator may have reset the password since."""
 
 
 class Lookup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

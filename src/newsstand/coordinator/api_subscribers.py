@@ -88,7 +88,7 @@ def subscriber_routes(desk: Desk) -> APIRouter:
         """Replace the hash of a subscriber's password."""
         caller = desk.admit(request, "broker")
         told = await desk.read(request, NewHash, MOST_SUBSCRIBER_BYTES)
-        await desk.ask_for(request, caller, name, coordinator.set_hash, name, told.hash)
+        await desk.ask_for(request, caller, name, coordinator.set_hash, name, told.hash, told.epoch)
         return answer({"name": name})
 
     @router.delete(path, responses={200: {"model": NameShape}, **problems(*TOKEN, 404, 409, 507)})

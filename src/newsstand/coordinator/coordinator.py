@@ -30,7 +30,7 @@ from newsstand.coordinator.standing import (
     State,
     Told,
 )
-from newsstand.coordinator.store import NotHome, Store
+from newsstand.coordinator.store import NotHome, OutOfDate, Store
 from newsstand.coordinator.tree import DEFAULT_DEGREE
 from newsstand.errors import Duplicate, NotFound
 from newsstand.model import is_earlier_start, is_same_folder
@@ -224,10 +224,11 @@ class Coordinator:
             self._count(broker, 1)
         return self._store.owners([name])[name][1]
 
-    def set_hash(self, name: str, hash_: str) -> None:
-        """A subscriber has another password; NotFound."""
+    def set_hash(self, name: str, hash_: str, epoch: int) -> None:
+        """A subscriber has another password; NotFound, or OutOfDate if its home has a record of another epoch."""
         self._require_subscriber(name)
-        self._store.set_hash(name, hash_)
+        if not self._store.set_hash(name, hash_, epoch):
+            raise OutOfDate(f"the account '{name}' was changed since epoch {epoch}; read its record again")
 
     def accounts(self, after: str, limit: int) -> list[Account]:
         """Accounts in the order of their names, after a name."""

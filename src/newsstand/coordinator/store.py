@@ -23,6 +23,10 @@ class Taken(NewsstandError):
     """A subscriber of that name exists."""
 
 
+class OutOfDate(NewsstandError):
+    """A broker changes an account whose newest record it does not have."""
+
+
 class NotHome(NewsstandError):
     """A broker acts for a subscriber that is at home elsewhere."""
 
@@ -116,8 +120,8 @@ class Store(Protocol):
         """
         ...
 
-    def set_hash(self, name: str, hash_: str) -> None:
-        """Replace the hash of a subscriber's password."""
+    def set_hash(self, name: str, hash_: str, epoch: int) -> bool:
+        """Replace the hash of a subscriber's password; False if its record is of another epoch."""
         ...
 
     def delete_subscriber(self, name: str) -> str | None:

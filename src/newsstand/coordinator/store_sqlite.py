@@ -313,9 +313,10 @@ class SqliteStore:
                 connection.execute("DELETE FROM sessions WHERE name = :name", given)
             connection.execute(ADOPT_AGAIN, given)
 
-    def set_hash(self, name: str, hash_: str) -> None:
+    def set_hash(self, name: str, hash_: str, epoch: int) -> bool:
         with self._writing() as connection:
-            connection.execute("UPDATE subscribers SET hash = ? WHERE name = ?", (hash_, name))
+            changed = "UPDATE subscribers SET hash = ? WHERE name = ? AND epoch = ?"
+            return connection.execute(changed, (hash_, name, epoch)).rowcount > 0
 
     def delete_subscriber(self, name: str) -> str | None:
         with self._writing() as connection:
