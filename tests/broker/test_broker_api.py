@@ -234,7 +234,7 @@ def test_only_an_operator_may_see_or_disable_accounts(route: str, cast: Cast) ->
         refused(cast(who, route), 401)
     for who in ("own", "other", "limited"):
         refused(cast(who, route), 403)
-    if route.startswith("GET"):
+    if route == "GET /subscribers":
         assert cast("operator", route).status_code == 200
 
 
