@@ -22,7 +22,7 @@ from standin import StandIn, serving
 
 from newsstand.cluster.tokens import Token, new_token
 from newsstand.errors import Busy, NoRoom
-from newsstand.model import Dataset
+from newsstand.model import Channel, Dataset
 from newsstand.serving.page import byte_range
 from newsstand.serving.request_log import JsonLines
 
@@ -260,6 +260,19 @@ def test_a_dataset_is_made_changed_and_dropped(call: Callers) -> None:
         "emergencies",
         "shelters",
     ]
+
+
+def test_a_change_is_answered_though_its_warnings_cannot_be_found(
+    call: Callers, cluster: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone(channel: Channel) -> list[str]:
+        raise RuntimeError("Spark has\nstopped")
+
+    monkeypatch.setattr(cluster, "warnings", gone)
+    table = {"query": "SELECT e.kind FROM emergencies e WHERE e.id = :id", "parameters": {"id": "string"}}
+    told = call["admin"]("PUT", "/channels/by_id", 201, json=table | {"new": "emergencies"}).json()
+    assert told["warnings"] == []
+    assert "channel by_id: its warnings cannot be found: RuntimeError: Spark has stopped" in caplog.messages
 
 
 def test_a_channel_is_made_changed_tried_and_dropped(call: Callers) -> None:

@@ -259,7 +259,7 @@ def test_a_log_that_ends_before_a_channel_goes_on_above_it(
     code, done = tell(capsys, "repair", str(tmp_path))
     assert code == 0
     (repaired,) = done["repaired"]  # type: ignore[misc]
-    assert [(one["first"], one["last"]) for one in repaired["lost"]] == [(17, 24)]
+    assert [(one["first"], one["last"]) for one in repaired["lost"]] == [(18, 18), (19, 24)]
     assert (repaired["reserved"]["first"], repaired["reserved"]["last"]) == (25, 24 + RESERVE)
     assert planned["repaired"][0]["lost"] == repaired["lost"]  # type: ignore[index]
     (copies,) = tmp_path.glob("log-before-repair-*")
@@ -267,9 +267,9 @@ def test_a_log_that_ends_before_a_channel_goes_on_above_it(
     assert json.loads((copies / "reports.report.json").read_text())["next"] == 25 + RESERVE
     log = FileLog(tmp_path / "log")
     log.verify()
-    assert list(log.read("reports", 0)) == entries[:16]
+    assert list(log.read("reports", 0)) == entries[:17]
     assert log.append("reports", [b'{"n":99}'], 1, "new") == Appended(25 + RESERVE, 25 + RESERVE)
-    assert [entry.seq for entry in log.read("reports", 10)] == [*range(11, 17), 25 + RESERVE]
+    assert [entry.seq for entry in log.read("reports", 10)] == [*range(11, 18), 25 + RESERVE]
     log.close()
     log = FileLog(tmp_path / "log")
     assert log.append("reports", [b'{"n":99}'], 1, "new").repeated
@@ -416,3 +416,54 @@ for turn in range(10**9):
         process.wait()
         process.stdout.close()  # type: ignore[union-attr]
     assert verified[0].found.end > 24
+
+
+def test_a_damaged_last_append_without_head_is_not_taken_for_one_that_a_crash_cut_off(tmp_path: Path) -> None:
+    entries = make_data(tmp_path)
+    folder = tmp_path / "log" / "reports"
+    (folder / "head").unlink()
+    path = segment_path(folder, segments(folder)[-1])
+    flip(path, (path.stat().st_size - 10) * 8)
+    log = FileLog(tmp_path / "log")
+    with pytest.raises(LogDamage, match=r"after record 22 .* head, .* is lost; .*newsstand log repair"):
+        log.append("reports", [b"{}"], 1)
+    log.close()
+    (done,) = repair_log(find_log(tmp_path), None, quiet)
+    assert done.next > len(entries) + RESERVE
+    log = FileLog(tmp_path / "log")
+    assert log.append("reports", [b"{}"], 1).first == done.next
+    log.close()
+
+
+def test_a_dry_run_over_an_interrupted_repair_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_data(tmp_path, position=30)
+
+    class Killed(Exception):
+        pass
+
+    def kill(step: str) -> None:
+        if step == "take the new folder":
+            raise Killed
+
+    with pytest.raises(Killed):
+        repair_log(find_log(tmp_path), None, quiet, step=kill)
+    assert run(["log", "repair", str(tmp_path), "--dry-run"]) == 2
+    assert "a repair was interrupted; run: newsstand log repair" in capsys.readouterr().err
+    assert run(["log", "repair", str(tmp_path)]) == 0
+
+
+def test_a_long_verification_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_data(tmp_path)
+    size = segment_path(tmp_path / "log" / "other", 1).stat().st_size
+    caplog.set_level("INFO", "newsstand.cluster.log_files")
+    log = FileLog(tmp_path / "log")
+    monkeypatch.setattr("newsstand.cluster.log_files.LARGE", size + 1)
+    log.verify()
+    log.close()
+    assert not [line for line in caplog.messages if "of other" in line]
+    assert [line.split(":")[1][:10] for line in caplog.messages if "of reports" in line] == [
+        " verifying",
+        " verified ",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Annotated, Protocol, TypeVar
@@ -19,6 +20,8 @@ from newsstand.model import Channel, Dataset, Scalar
 from newsstand.serving.paging import USUAL, After, Limit, page_of
 from newsstand.serving.refusals import BODY, Refused, answer, decoded, problems
 from newsstand.values import parse_values
+
+logger = logging.getLogger(__name__)
 
 MOST_DEFINITION_BYTES = 2**20
 OnlyNew = Annotated[str | None, Header(alias="If-None-Match", description="`*`: refuse to change what exists")]
@@ -146,7 +149,7 @@ def channel_routes(desk: Desk) -> APIRouter:
             if_none_match,
             lambda table: _channel(desk, channel, table),
             cluster.put_channel,
-            lambda made: {"warnings": list(cluster.warnings(made))},
+            lambda made: {"warnings": _warnings(desk, made)},
         )
 
     @router.delete("/channels/{channel}", response_model=Facts, responses=problems(*TOKEN, 404, 507))
@@ -249,6 +252,16 @@ def _facts(made: Dataset | Channel) -> Facts:
 def _channel(desk: Desk, name: str, table: Facts) -> Channel:
     datasets = {one.name: one for one in desk.cluster.datasets()}
     return parse_channel(name, table, datasets, desk.cluster.catalog.defaults)
+
+
+def _warnings(desk: Desk, made: Channel) -> list[str]:
+    """The warnings about a channel; none if they cannot be found, since the channel is changed already."""
+    try:
+        return list(desk.cluster.warnings(made))
+    except Exception as error:
+        line = " ".join(str(error).split())
+        logger.warning("channel %s: its warnings cannot be found: %s: %s", made.name, type(error).__name__, line)
+        return []
 
 
 def _table(table: Facts, name: str) -> Facts:

@@ -15,7 +15,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class Engine:
         self._behind: set[str] = set()
         """Continuous channels that may be behind their stream, which does not wait for them."""
         self._executing: set[Running] = set()
+        """Channels with an execution that is under way, or that waits for a thread."""
         self._chores: list[_Chore] = []
         self._busy: dict[object, Future[None]] = {}
         self._lock = threading.RLock()
@@ -191,6 +192,8 @@ class Engine:
         return True
 
     def _again(self, running: Running) -> None:
+        if not self._claim([running]):
+            return
         failed = running.failure is not None
         self._execute(running, None, None)
         if failed and running.failure is None:
@@ -217,33 +220,55 @@ class Engine:
             return
         self._advance(members, through, Batch(frame, after, through))
 
-    def _advance(self, members: Iterable[Running], through: int, batch: Batch | None) -> None:
+    def _advance(self, members: Sequence[Running], through: int, batch: Batch | None) -> None:
         """Execute channels on one reading of the log, side by side. One that takes long goes on by itself."""
+        if self._stopping.is_set():
+            return
         with self._lock:
-            current = [one for one in members if self._channels.get(one.channel.name) is one]
-        if self._stopping.is_set() or not current:
+            current = self._claim([one for one in members if self._channels.get(one.channel.name) is one])
+        if not current:
             return
         shared = batch is not None and len(current) > 1
         if batch is not None and shared:
             batch.frame.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         try:
-            wait([self._shares.submit(self._execute, one, through, batch) for one in current], PATIENCE_S)
+            wait([self._share(one, through, batch) for one in current], PATIENCE_S)
         finally:
             if batch is not None and shared:
                 batch.frame.unpersist()  # who still needs it reads the log
 
-    def _execute(self, running: Running, through: int | None, batch: Batch | None) -> None:
-        """Execute a channel up to a publication, or up to the newest one."""
+    def _claim(self, members: Sequence[Running]) -> list[Running]:
+        """Take those that nobody executes yet; the other continuous ones catch up later."""
         with self._lock:
-            self._executing.add(running)
+            busy = self._executing.intersection(members)
+            self._behind.update(one.channel.name for one in busy if one.channel.period_s is None)
+            free = [one for one in members if one not in busy]
+            self._executing.update(free)
+            return free
+
+    def _share(self, running: Running, through: int, batch: Batch | None) -> Future[None]:
+        """Have a channel that was claimed executed by a thread, as soon as one is free."""
+        try:
+            execution = self._shares.submit(self._execute, running, through, batch)
+        except RuntimeError:  # the engine has stopped
+            self._release(running)
+            raise
+        execution.add_done_callback(lambda done: self._release(running) if done.cancelled() else None)
+        return execution
+
+    def _release(self, running: Running) -> None:
+        with self._lock:
+            self._executing.discard(running)
+
+    def _execute(self, running: Running, through: int | None, batch: Batch | None) -> None:
+        """Execute a channel that was claimed, up to a publication, or up to the newest one."""
         try:
             end = self._log.head(running.channel.new) if through is None else through
             self._executions.advance(running, end, batch)
         except Exception as error:
             logger.error("channel %s: %s", running.channel.name, first_line(error))
         finally:
-            with self._lock:
-                self._executing.discard(running)
+            self._release(running)
 
     def _continuous(self, dataset: str) -> list[Running]:
         """The channels that go with the stream of a dataset; those that are still executed catch up later."""

@@ -159,8 +159,10 @@ def _limit(head: Head | None, part: Part, data: Bytes, is_last: bool) -> int:
     """Up to where a segment is to be read: the rest may be of an append that a crash cut off."""
     if not is_last:
         return len(data)
+    if head is None:
+        return len(data)
     byte, seq = 0, part.first - 1
-    if head is not None and _fits(head, part, data):
+    if _fits(head, part, data):
         byte, seq = min(head.byte, len(data)), head.seq
     end, seq = sound_end(data, byte, seq)
     return len(data) if end < len(data) and has_later_commit(data, end, seq) else end

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from newsstand.cluster.log import Appended, Entry, Log, Lost
+from newsstand.cluster.log_check import sizes
 from newsstand.cluster.log_reading import chunks, entries, spans
 from newsstand.cluster.log_seals import read_gap
 from newsstand.cluster.log_segments import REPAIR, Head, parts, read_head, repair_command
@@ -22,12 +25,18 @@ from newsstand.model import Dataset
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger = logging.getLogger(__name__)
+
 SEGMENT_BYTES = 64 * 2**20
 """A segment of this size is followed by a new one."""
 REMEMBERED_KEYS = 100_000
 """So many idempotency keys of each dataset are remembered."""
 SHIPPED = 4 * 2**20
 """Up to this size a range is read on the driver: quicker than tasks that would have to be told of it."""
+LARGE = 2**30
+"""From this size on it is told that a dataset is being verified."""
+LONG_S = 5.0
+"""A verification that takes longer is told, too."""
 
 
 class FileLog(Log):
@@ -105,7 +114,13 @@ class FileLog(Log):
 
     def verify(self) -> None:
         for dataset in dataset_folders(self.folder):
+            size, began = sizes(self.folder / dataset), time.monotonic()
+            if size >= LARGE:
+                logger.info("log of %s: verifying %d bytes", dataset, size)
             self._writer(dataset)
+            seconds = time.monotonic() - began
+            if size >= LARGE or seconds > LONG_S:
+                logger.info("log of %s: verified %d bytes in %.1f s", dataset, size, seconds)
 
     def lost(self, dataset: str, seq: int) -> Lost | None:
         folder = self._folder(dataset)

@@ -71,7 +71,7 @@ def recover(folder: Path, remembered: int) -> Recovered:
             byte, seq = sound_end(data, byte, seq, newest, head.byte)
             if (byte, seq) != (head.byte, head.seq):
                 raise damage(path, byte, f"the append after record {seq} does not match its checksum")
-        byte, seq = _tail_end(path, data, byte, seq, newest)
+        byte, seq = _tail_end(path, data, byte, seq, newest, head)
         os.ftruncate(descriptor, byte)
         os.fsync(descriptor)
     except BaseException:
@@ -113,9 +113,17 @@ def _verify_full(folder: Path, known: Sequence[Part], remembered: int) -> Sequen
     return list(keys)
 
 
-def _tail_end(path: Path, data: Bytes, byte: int, seq: int, newest: list[Keyed]) -> tuple[int, int]:
-    """Where whole appends end; raise `LogDamage` if what follows is not just what a crash cut off."""
+def _tail_end(
+    path: Path, data: Bytes, byte: int, seq: int, newest: list[Keyed], head: Head | None
+) -> tuple[int, int]:
+    """Where whole appends end; raise `LogDamage` if what follows is not just what a crash cut off.
+
+    `head` is durable before the first append, so a crash leaves it: without it nobody knows what was accepted.
+    """
     byte, seq = sound_end(data, byte, seq, newest)
+    if byte < len(data) and head is None:
+        what = f"the append after record {seq} does not match its checksum, and head, which tells the end, is lost"
+        raise damage(path, byte, what)
     if byte < len(data) and has_later_commit(data, byte, seq):
         raise damage(path, byte, f"the append after record {seq} does not match its checksum, and later ones do")
     return byte, seq

@@ -75,9 +75,7 @@ def find_log(folder: Path, data: Path | None = None) -> LogFolder:
 def verify_log(place: LogFolder, dataset: str | None, progress: Callable[[int], Advance]) -> list[Verified]:
     """Read all of the log, also while a cluster writes it; `progress` is told how many bytes, then those read."""
     seen = _seen(place)
-    unfinished = next(iter(place.log.glob(f"{REPAIR}*")), None)
-    if unfinished is not None:
-        raise BadInput(f"{unfinished}: a repair was interrupted; run: newsstand log repair {place.data}")
+    _require_finished(place)
     return _examined(place, _datasets(place, seen, dataset), seen, progress)
 
 
@@ -92,6 +90,8 @@ def repair_log(
 ) -> list[Journal]:
     """Repair what is damaged, while no cluster runs; return what was done to each dataset, or would be."""
     with _kept_locked(place):
+        if dry_run:
+            _require_finished(place)
         done = [] if dry_run else resume(place.log, step)
         seen = _seen(place)
         at_ms = now_ms()
@@ -102,6 +102,13 @@ def repair_log(
             if plan is not None:
                 done.append(_planned(plan, copies) if dry_run else repair(place.log, plan, copies, step))
         return done
+
+
+def _require_finished(place: LogFolder) -> None:
+    """Refuse a log that a repair was changing when it was interrupted: its records may all be elsewhere."""
+    unfinished = next(iter(place.log.glob(f"{REPAIR}*")), None)
+    if unfinished is not None:
+        raise BadInput(f"{unfinished}: a repair was interrupted; run: newsstand log repair {place.data}")
 
 
 def _planned(plan: Plan, copies: Path) -> Journal:

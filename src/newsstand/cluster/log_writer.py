@@ -66,6 +66,9 @@ class Writer:
             head = encode_head(self.durable)
             os.pwrite(self._head, head, 0)
             os.ftruncate(self._head, len(head))
+            # A log without `head` and with a damaged end is refused: no crash is to leave one.
+            os.fsync(self._head)
+            sync_folder(folder)
         self._keys = {(known.publisher, known.key): known for known in (*found.older, *found.newest)}
         self._segment_keys = deque(found.newest, remembered_keys)
 
