@@ -8,10 +8,11 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlglot.errors import TokenError
 
 from newsstand.cluster.body import Body, datasets_read, parse_body, parse_channel
 from newsstand.cluster.channels import channel_table
-from newsstand.cluster.dialect import DEEPEST, write_sql
+from newsstand.cluster.dialect import DEEPEST, not_too_deep, write_sql
 from newsstand.cluster.functions import REFUSED
 from newsstand.errors import BadApp, BadQuery, BadValues
 from newsstand.model import Channel, Dataset, Field, Parameter, Retention, canonical
@@ -395,6 +396,14 @@ def test_a_query_that_is_nested_too_deep_is_refused_with_its_place(form: str) ->
 def test_a_chain_that_is_too_long_is_refused(form: str) -> None:
     for length in (400, 1000, 5000):
         assert "nested too deep" in refused(CHAINS[form](length))
+
+
+def test_a_recursion_that_the_tokenizer_reports_is_too_deep() -> None:
+    """The stack may end while a type is read in the middle of writing a query."""
+    with pytest.raises(BadQuery, match="nested too deep"), not_too_deep("query"):
+        raise TokenError("Error tokenizing 'floa'") from RecursionError()
+    with pytest.raises(TokenError), not_too_deep("query"):
+        raise TokenError("Error tokenizing 'floa'")
 
 
 def test_a_long_condition_is_not_deep() -> None:

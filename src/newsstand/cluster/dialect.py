@@ -81,11 +81,15 @@ def read_query(text: str, place: str) -> exp.Query:
 
 @contextmanager
 def not_too_deep(place: str) -> Iterator[None]:
-    """Raise BadQuery in place of a RecursionError."""
+    """Raise BadQuery in place of a RecursionError, and of an error of the parser that was caused by one."""
     try:
         yield
     except RecursionError:
         raise _too_deep(place) from None
+    except SqlglotError as error:
+        if isinstance(error.__cause__, RecursionError):
+            raise _too_deep(place) from None
+        raise
 
 
 def _too_deep(place: str) -> BadQuery:
