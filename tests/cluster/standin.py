@@ -49,7 +49,7 @@ class Asking:
         assert response.status_code == status, (response.status_code, response.text)
         return response
 
-    def metric(self, name: str, who: str = "reader") -> float:
+    def metric(self, name: str, who: str = "admin") -> float:
         lines = self(who, "GET", "/metrics").text.splitlines()
         return float(next(line.split()[1] for line in lines if line.split()[0] == f"newsstand_{name}"))
 
