@@ -78,8 +78,9 @@ def test_channels_that_never_end_hold_up_no_other_and_can_be_dropped(tmp_path: P
             cluster.client.delete(f"/channels/{slow}", timeout=60).raise_for_status()
         assert cluster.client.get("/readyz").json() == {"status": "ready"}
         eventually(cluster, lambda: results() == 6)
-        # No thread goes on with the regular expression, which Java would not end for years.
-        eventually(cluster, lambda: busy(cluster) < 0.5)
+        # The regular expression, which Java would not end for years, was stopped from outside. The nested loops of
+        # `pairs` may keep a core busy: Spark looks for a cancellation only between rows that a loop gives out.
+        eventually(cluster, lambda: busy(cluster) < 1.5)
 
 
 def busy(cluster: RunningCluster) -> float:
