@@ -5,7 +5,11 @@ READY := .venv/.ready
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help demo compare test test-all check format bench bench-week bench-cluster bench-broker bench-results bench-plan lock clean
+# Numba stores what it compiles beside the sources: workers of the tests then compile nothing twice.
+COMPILE_KERNELS = $(BIN)/newsstand simulate examples/tiny-trace --engine local >/dev/null && \
+	$(BIN)/newsstand replay tests/vectors/bad2018/01_basic.csv --cache-bytes 100000 --implementation compiled --engine local >/dev/null
+
+.PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,11 +20,14 @@ demo: $(READY)  ## a whole platform for a minute: a city in trouble, 300 subscri
 compare: $(READY)  ## a week of news, replayed under every policy: a table, a figure, what it teaches
 	@$(BIN)/newsstand compare --out compare-out
 
-test: $(READY)  ## the tests, in under ten minutes on two cores
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(READY)  ## the tests
+	@$(BIN)/python -m pytest -n 4 --no-loadscope-reorder --durations 15
 
-test-all: $(READY)  ## also the tests that take minutes
-	@$(BIN)/python -m pytest -m ''
+test-unit: $(READY)  ## the tests that start neither Spark nor a process
+	@$(BIN)/python -m pytest -n 2 --unit
+
+test-all: $(READY)  ## also the tests that take minutes, and property tests with four times the examples
+	@$(BIN)/python -m pytest -m '' --hypothesis-profile thorough
 
 check: $(READY)  ## lint, format, types, import rules
 	@$(BIN)/ruff check .
@@ -33,6 +40,9 @@ format: $(READY)  ## put the sources into shape
 
 bench: $(READY) .venv/.bench  ## replay against libCacheSim, side by side
 	@$(BIN)/python benchmarks/replay_vs_libcachesim.py
+
+bench-lab: $(READY) .venv/.bench  ## the lab's commands as typed, start-up included, against libCacheSim
+	@$(BIN)/python benchmarks/end_to_end.py
 
 bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies, generated and replayed
 	@$(BIN)/python benchmarks/full_week.py
@@ -51,14 +61,15 @@ bench-results: $(READY)  ## six hours of broker events under every policy, by th
 bench-plan: $(READY)  ## planning: greedy compiled, side by side with plain loops, and on 2,000 brokers
 	@$(BIN)/python benchmarks/plan_storages.py
 
-lock: $(READY)  ## pin the dependencies anew
+lock: $(READY)  ## pin the dependencies again
 	@$(LOCK) --group bootstrap -o bootstrap.lock
-	@$(LOCK) pyproject.toml --group dev -o requirements.lock
+	@$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 
 clean:  ## remove what make made
 	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # Nothing is installed that a lock does not pin with its hash, and nothing else builds packages.
+# Spark starts faster with an archive of its classes (decision 0031); without one it starts, too.
 $(READY): bootstrap.lock requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed"; exit 1; }
 	@echo "Setting up .venv …"
@@ -66,6 +77,8 @@ $(READY): bootstrap.lock requirements.lock pyproject.toml
 	@$(PIP) --require-hashes --only-binary :all: -r bootstrap.lock
 	@$(PIP) --require-hashes --no-build-isolation -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m newsstand.spark.class_training >/dev/null 2>&1 || true
+	@$(COMPILE_KERNELS)
 	@touch $@
 
 .venv/.bench: benchmarks/requirements.lock $(READY)

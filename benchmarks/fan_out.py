@@ -3,10 +3,11 @@
     make bench-broker
 
 Each server is a process of its own with 1,000 and then 5,000 connected clients, which a third process holds: plain
-sockets that do the handshake and read. All clients follow one stream. A signal goes out when all clients have the
-one before, so nothing is coalesced and no two signals share a write: each costs either server a write per client.
-CPU time is user and system time of the server's process, for the signals alone, per delivered message; memory is
-its resident size after all have connected, less before, per connection. The two servers take turns.
+sockets that do the handshake and read. All clients follow one stream. A notification goes out when all clients
+have the one before, so nothing is coalesced and no two notifications share a write: each costs either server a
+write per client. CPU time is user and system time of the server's process, for the notifications alone, per
+delivered message; memory is its resident size after all have connected, less before, per connection. The two
+servers take turns.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ import tornado.web
 import tornado.websocket
 import uvicorn
 import uvloop
-from fastapi import FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
 
-from newsstand.broker.socket_talk import Admitted, serve_socket
-from newsstand.broker.sockets import SERVER_SETTINGS, Hub
+from newsstand.broker.websocket.connection import Connection
+from newsstand.broker.websocket.hub import Hub
+from newsstand.broker.websocket.protocol import SocketIdentity, serve_socket
 
 STREAM = "b3f1c2d4e5f60718"
 PATH = "/notifications"
@@ -44,25 +48,25 @@ MOST_BYTES = 30_000
 
 
 def serve_hub(pipe: Pipe) -> None:
-    """The broker's hub on uvicorn, behind the WebSocket endpoint of a FastAPI app."""
+    """The broker's hub on uvicorn, behind the WebSocket endpoint of a Starlette app."""
     hub = Hub()
-    api = FastAPI()
     names = iter(range(10**9))
 
-    async def admit(token: str) -> Admitted:
-        return Admitted(f"{token}{next(names)}", "session", 2**60)
+    async def admit(token: str) -> SocketIdentity:
+        return SocketIdentity(f"{token}{next(names)}", "session", 2**60)
 
-    async def on_ack(_: Admitted, positions: dict[str, int]) -> dict[str, int]:
+    async def on_ack(_: SocketIdentity, positions: dict[str, int]) -> dict[str, int]:
         return positions
 
-    @api.websocket(PATH)
     async def notifications(websocket: WebSocket) -> None:
         await serve_socket(websocket, hub, admit=admit, on_ready=lambda _: [(STREAM, None)], on_ack=on_ack)
 
+    api = Starlette(routes=[WebSocketRoute(PATH, notifications)])
+
     async def main() -> None:
         bound = socket.create_server(("127.0.0.1", 0), backlog=4096)
-        _obey(pipe, bound.getsockname()[1], lambda position: hub.signal(STREAM, position, 0))
-        config = uvicorn.Config(api, log_config=None, access_log=False, **SERVER_SETTINGS)  # type: ignore[arg-type]
+        _obey(pipe, bound.getsockname()[1], lambda position: hub.notify(STREAM, position, 0))
+        config = uvicorn.Config(api, log_config=None, access_log=False, ws=Connection, ws_ping_interval=None)
         await uvicorn.Server(config).serve([bound])
 
     uvloop.run(main())
@@ -96,13 +100,13 @@ def serve_tornado(pipe: Pipe) -> None:
     asyncio.run(main())
 
 
-def _obey(pipe: Pipe, port: int, signal: Callable[[int], object]) -> None:
-    """Send a signal for each number that comes; answer a 0, which comes after all that is under way."""
+def _obey(pipe: Pipe, port: int, notify: Callable[[int], object]) -> None:
+    """Send a notification for each number that comes; answer a 0, which comes after all that is under way."""
 
     def command() -> None:
         position = pipe.recv()
         if position:
-            signal(position)
+            notify(position)
         else:
             pipe.send(0)
 
@@ -111,7 +115,7 @@ def _obey(pipe: Pipe, port: int, signal: Callable[[int], object]) -> None:
 
 
 def hold_clients(pipe: Pipe) -> None:
-    """Connect so many clients to a port, then say each time when all have read so many bytes."""
+    """Connect a number of clients to a port, then say each time when all have read a number of bytes."""
     port, count = pipe.recv()
     poll = select.epoll()
     clients: dict[int, socket.socket] = {}
@@ -141,12 +145,12 @@ def hold_clients(pipe: Pipe) -> None:
 
 
 def _gave_up(left: int) -> list[tuple[int, int]]:
-    raise SystemExit(f"{left} bytes of a signal did not arrive")
+    raise SystemExit(f"{left} bytes of a notification did not arrive")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one server cost with so many clients."""
+class ServerCost:
+    """What one server cost with a number of clients."""
 
     server: str
     clients: int
@@ -155,8 +159,8 @@ class Measured:
     bytes_per_connection: float
 
 
-def measure(name: str, serve: Callable[[Pipe], None], clients: int, signals: int) -> Measured:
-    """Start a server and its clients, and send signals."""
+def measure(name: str, serve: Callable[[Pipe], None], clients: int, notifications: int) -> ServerCost:
+    """Start a server and its clients, and send notifications."""
     context = multiprocessing.get_context("spawn")
     to_server, server_end = context.Pipe()
     to_clients, clients_end = context.Pipe()
@@ -178,7 +182,7 @@ def measure(name: str, serve: Callable[[Pipe], None], clients: int, signals: int
         to_clients.recv()
         held = (resident() - before) / clients
 
-        def signal(position: int) -> None:
+        def notify(position: int) -> None:
             text = json.dumps({"stream": STREAM, "position": position}, separators=(",", ":"))
             to_clients.send(len(text) + 2)
             to_server.send(position)
@@ -186,12 +190,12 @@ def measure(name: str, serve: Callable[[Pipe], None], clients: int, signals: int
                 raise SystemExit(f"{name} sends other frames than it should")
 
         for position in range(1, 4):  # to warm up
-            signal(position)
+            notify(position)
         begun = sum(process.cpu_times()[:2])
-        for position in range(1000, 1000 + signals):
-            signal(position)
+        for position in range(1000, 1000 + notifications):
+            notify(position)
         spent = sum(process.cpu_times()[:2]) - begun
-        return Measured(name, clients, spent / (signals * clients) * 1e6, held)
+        return ServerCost(name, clients, spent / (notifications * clients) * 1e6, held)
     finally:
         for child in (holder, server):
             child.kill()
@@ -210,7 +214,7 @@ def main() -> None:
     if soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
 
-    rounds: list[Measured] = []
+    rounds: list[ServerCost] = []
     for clients in options.clients:
         for _ in range(options.rounds):
             for name, serve in (("newsstand", serve_hub), ("tornado", serve_tornado)):
@@ -231,7 +235,7 @@ def main() -> None:
         )
 
 
-def compare(rounds: list[Measured], clients: int) -> dict[str, float | str]:
+def compare(rounds: list[ServerCost], clients: int) -> dict[str, float | str]:
     """Medians of the rounds, side by side."""
 
     def median(server: str, field: str) -> float:

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "broker"))
-from broker_process import start_broker, start_press, wait_ready
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support.broker.process import start_broker, start_press, wait_ready
 
 PASSWORD = "a password for measuring"
 RESULTS = 10

@@ -2,9 +2,9 @@
 
 The textbook (and our `gdsf`) makes room first and prices the newcomer with the L of the last eviction.
 libCacheSim puts the newcomer in first, priced with the L from before, and then evicts the lowest until all
-fits: a newcomer can evict itself, after others fell for it in vain. That is no scoring function with a rule
-of admission: `by-value` would spare those others, and would price the newcomer anew. Values are scaled by a
-million as they are there, so that both round alike.
+fits: a newcomer can evict others and then itself. A scoring function with a rule of admission cannot express this:
+`by-value` would keep the others, and would price the newcomer again. Values are scaled by a million, as in
+libCacheSim, so that both round alike.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from newsstand.caching.kernels import heap as heaps
-from newsstand.caching.kernels.outcome import HIT, MISS
+from newsstand.caching.kernels.pages import HIT, MISS
+from newsstand.caching.kernels.pages import heap as heaps
 
 
 @njit(nogil=True)

@@ -1,8 +1,8 @@
 """What a result costs in one long cache: `python benchmarks/long_result_caches.py [policy ...]`.
 
-One cache that is full with so many objects, and twenty subscribers who come back in turn. Microseconds of CPU time
-for a result that is put and for which room is made, and for a reader who gets ten results and acknowledges them;
-milliseconds for a budget that shrinks to a tenth.
+One full cache of a given size, and twenty subscribers who come back in turn. Microseconds of CPU time for a result
+that is put and for which room is made, and for a reader who gets ten results and acknowledges them; milliseconds
+for a budget that shrinks to a tenth.
 """
 
 from __future__ import annotations

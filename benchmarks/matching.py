@@ -20,17 +20,19 @@ from random import Random
 
 from pyspark.sql import SparkSession
 
-from newsstand.cluster.body import parse_body, parse_channel
-from newsstand.cluster.executions import Executions, Running
-from newsstand.cluster.keyed import KeyedRecords
-from newsstand.cluster.log_files import FileLog
-from newsstand.cluster.matching import match
-from newsstand.cluster.records import parse_dataset
-from newsstand.cluster.results_sqlite import SqliteResults
-from newsstand.cluster.spark_settings import cluster_settings
-from newsstand.cluster.tables import Tables
-from newsstand.model import Broker, Channel, Values
+from newsstand.cluster.ingest.latest_records import LatestRecords
+from newsstand.cluster.ingest.schema import parse_dataset
+from newsstand.cluster.log.files.log import FileLog
+from newsstand.cluster.matching.executor import Executor, RunningChannel
+from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.tables import Tables
+from newsstand.cluster.metrics import Metrics
+from newsstand.cluster.query.parser import parse_body, parse_channel
+from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
+from newsstand.cluster.results.stores import ResultStores
+from newsstand.model import Broker, ChannelDefinition, Values
 from newsstand.spark import open_session
+from newsstand.spark.session import cluster_settings
 
 REPORTS = parse_dataset(
     "reports", {"fields": {"id": "string", "kind": "string", "lat": "double", "lon": "double", "text": "string"}}
@@ -59,27 +61,30 @@ SPATIAL = parse_channel(
 class Bench:
     """A log, a store and executions of one channel, in a folder of its own."""
 
-    def __init__(self, spark: SparkSession, folder: Path, channel: Channel) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, channel: ChannelDefinition) -> None:
         self.spark = spark
         self.log = FileLog(folder / "log")
-        self.results = SqliteResults(folder / "results.sqlite")
-        self.keyed = KeyedRecords(folder / "keyed.sqlite", self.log)
-        self.tables = Tables(spark, self.log, self.keyed, self.results)
-        self.results.begin(channel.name, 0)
-        self.running = Running(channel, parse_body(channel, DATASETS), DATASETS)
-        self.stored = 0
-        self.executions = Executions(
-            spark, self.log, self.results, self.tables, lambda: 0, self.count, limit=1_000_000
+        self.stores = ResultStores(SqliteResultDatabase(folder / "results.sqlite"))
+        self.keyed = LatestRecords(folder / "keyed.sqlite", self.log)
+        self.tables = Tables(spark, self.log, self.keyed, self.stores)
+        self.stores.results.add_channel(channel.name, 0)
+        self.running = RunningChannel(channel, parse_body(channel, DATASETS), DATASETS)
+        self.metrics = Metrics()
+        self.executor = Executor(
+            spark, self.log, self.stores, self.tables, lambda: 0, self.metrics, max_batch=1_000_000
         )
 
-    def count(self, running: Running, execution: object, stored: object) -> None:
-        self.stored += stored.results  # type: ignore[attr-defined]
+    @property
+    def stored(self) -> int:
+        """Results stored so far."""
+        name = self.running.channel.name
+        return int(self.metrics.registry.get_sample_value("newsstand_results_total", {"channel": name}) or 0)
 
     def subscribe(self, brokers: int, values: list[Values]) -> None:
         wanted = dict.fromkeys(values, 1)
         for number in range(brokers):
-            self.results.register(Broker(f"b{number}", "http://127.0.0.1:9/", "s"))
-            self.results.subscribe(f"b{number}", self.running.channel.name, wanted)
+            self.stores.outbox.put_broker(Broker(f"b{number}", "http://127.0.0.1:9/", "s"))
+            self.stores.subscriptions.subscribe(f"b{number}", {self.running.channel.name: wanted})
         self.tables.values(self.running.channel).frame()
 
     def publish(self, lines: list[bytes]) -> int:
@@ -91,7 +96,7 @@ class Bench:
         """Seconds from when the publications lie in the log until their results are stored."""
         through = self.publish(lines)
         began = time.perf_counter()
-        self.executions.advance(self.running, through)
+        self.executor.advance(self.running, through)
         if self.running.failure is not None:
             raise SystemExit(self.running.failure.error)
         return time.perf_counter() - began
@@ -108,12 +113,12 @@ class Bench:
     def close(self) -> None:
         self.tables.forget_channel(self.running.channel.name)
         self.keyed.close()
-        self.results.close()
+        self.stores.close()
         self.log.close()
 
 
 @contextmanager
-def bench(spark: SparkSession, channel: Channel) -> Iterator[Bench]:
+def bench(spark: SparkSession, channel: ChannelDefinition) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as folder:
         made = Bench(spark, Path(folder), channel)
         try:

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.client import connect
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "broker"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from topic_world import World, world
+from support.broker.topic_world import World, world
 
 AT_ONCE = 200
 

@@ -17,11 +17,11 @@ import networkx
 import numpy as np
 
 from newsstand.overlay.topology import Topology
-from newsstand.planning.greedy import possible_storages
-from newsstand.planning.problem import Limits, Problem, whole
+from newsstand.planning.problem import Problem, ReplicationLimits, to_whole_units
+from newsstand.planning.solvers.greedy import possible_storages
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "planning"))
-from plain_greedy import plain_possible
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.planning.plain_greedy import plain_possible
 
 
 def _attached(nodes: int) -> networkx.Graph:
@@ -39,10 +39,12 @@ NETWORKS: dict[str, Callable[[int], networkx.Graph]] = {
 
 def problem_of(network: str, nodes: int, topics: int, replicas: int) -> Problem:
     graph = NETWORKS[network](nodes)
-    demand, unit = whole(np.random.default_rng(2).integers(0, 50, (topics, nodes)).tolist(), nodes)
+    demand, unit = to_whole_units(np.random.default_rng(2).integers(0, 50, (topics, nodes)).tolist(), nodes)
     topology = Topology(nodes, [(a + 1, b + 1) for a, b in graph.edges])
     names = tuple(f"topic {number}" for number in range(topics))
-    return Problem(topology, names, demand, unit, (Limits(replicas, replicas),) * topics, (topics,) * nodes)
+    return Problem(
+        topology, names, demand, unit, (ReplicationLimits(replicas, replicas),) * topics, (topics,) * nodes
+    )
 
 
 def timed(work: Callable[[], list[list[int]]]) -> tuple[list[list[int]], float, float]:

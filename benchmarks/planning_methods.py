@@ -18,12 +18,11 @@ import networkx
 import numpy as np
 
 from newsstand.overlay.topology import Topology
-from newsstand.planning.cost import traffic
-from newsstand.planning.exact import without_limits
-from newsstand.planning.greedy import possible_storages
-from newsstand.planning.methods import METHODS, Asked, planned
-from newsstand.planning.problem import Limits, Problem, whole
+from newsstand.planning.methods import METHODS, PlanningRequest, run_method
+from newsstand.planning.problem import Problem, ReplicationLimits, to_whole_units, traffic
 from newsstand.planning.replication import replicas
+from newsstand.planning.solvers.bounded_plans import without_limits
+from newsstand.planning.solvers.greedy import possible_storages
 
 
 def tree(kind: str, nodes: int, seed: int) -> Topology:
@@ -38,11 +37,15 @@ def tree(kind: str, nodes: int, seed: int) -> Topology:
 def problem_of(topology: Topology, storages: int, free: bool, topics: int = 10, capacity: int = 5) -> Problem:
     ranks = sum(1 / rank for rank in range(1, topics + 1))
     rates = [round(25 / rank / ranks, 6) for rank in range(1, topics + 1)]
-    demand, unit = whole([[rate] * topology.nodes for rate in rates], topology.nodes)
+    demand, unit = to_whole_units([[rate] * topology.nodes for rate in rates], topology.nodes)
     names = tuple(f"topic {rank}" for rank in range(1, topics + 1))
-    limits = (Limits(max(1, storages // 5), storages),) * topics
+    limits = (ReplicationLimits(max(1, storages // 5), storages),) * topics
     problem = Problem(topology, names, demand, unit, limits, (capacity,) * topology.nodes, storages)
-    return problem if free else replace(problem, replication=tuple(Limits(k, k) for k in replicas(problem)))
+    return (
+        problem
+        if free
+        else replace(problem, replication=tuple(ReplicationLimits(k, k) for k in replicas(problem)))
+    )
 
 
 def measured(problem: Problem, limit_s: float) -> Iterator[tuple[str, float, float, float]]:
@@ -50,9 +53,9 @@ def measured(problem: Problem, limit_s: float) -> Iterator[tuple[str, float, flo
     requests = int(problem.totals.sum())
     for name in METHODS:
         if name in ("srl", "wrr", "swap"):
-            planned(name, Asked(problem, possible_storages(problem)))
+            run_method(name, PlanningRequest(problem, possible_storages(problem)))
         begun = time.process_time()
-        answer = planned(name, Asked(problem, possible_storages(problem), time_limit_s=limit_s))
+        answer = run_method(name, PlanningRequest(problem, possible_storages(problem), time_limit_s=limit_s))
         seconds = time.process_time() - begun
         hops = traffic(problem, answer.plan.assignment) / requests
         yield name, hops, np.nan if answer.gap is None else answer.gap, seconds

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from newsstand.planning.backbone import Backbone, Hosts, Internet, hosts_by_weight
-from newsstand.planning.backbone_waxman import BETA, generated_backbone
-from newsstand.planning.push_clusters import cluster_requests
-from newsstand.planning.push_strategies import STRATEGIES, nearness
+from newsstand.geo.backbone import Backbone, Hosts, Internet, hosts_by_weight
+from newsstand.geo.backbone_sources import BETA, generated_backbone
+from newsstand.push_caching.clusters import cluster_requests
+from newsstand.push_caching.strategies import STRATEGIES, nearness
 
 Made = TypeVar("Made")
 MEGABYTE = 1e6

@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from newsstand.planning.push_cache import PushCache, Verdict
-from newsstand.planning.push_offers import Offer
-from newsstand.planning.push_room import Room
-from newsstand.planning.push_trust import TrackRecords
+from newsstand.push_caching.cache import PushCache, TrackRecords, Verdict
+from newsstand.push_caching.copies import Capacity, Offer
 
 ORIGINS, PAGES, PUSHED, SLOTS, HALF_HOUR = 8, 200, 10, 100, 1800.0
 WARM_UP, HALF_HOURS, REQUESTS = 12, 96, 1000
@@ -36,7 +34,7 @@ class AlwaysTrusting(TrackRecords):
 class Forgetful(PushCache[int]):
     """Believes up to the median, whatever came of claims before."""
 
-    def __init__(self, room: Room, half_life_s: float, check_share: float) -> None:
+    def __init__(self, room: Capacity, half_life_s: float, check_share: float) -> None:
         super().__init__(room, half_life_s=half_life_s, check_share=check_share)
         self._records = AlwaysTrusting()
 
@@ -44,14 +42,14 @@ class Forgetful(PushCache[int]):
 class Credulous(Forgetful):
     """Believes every claim."""
 
-    def _believable(self, ranked: Sequence[Any], room: Room) -> float:
+    def _believable(self, ranked: Sequence[Any], room: Capacity) -> float:
         return math.inf
 
 
 class Unbelieving(PushCache[int]):
     """A page begins with nothing."""
 
-    def _believable(self, ranked: Sequence[Any], room: Room) -> float:
+    def _believable(self, ranked: Sequence[Any], room: Capacity) -> float:
         return 0.0
 
 
@@ -105,7 +103,9 @@ def main() -> None:
         ratios = [
             np.mean(
                 [
-                    hit_ratio(kind(Room(slots=SLOTS), half_life_s=half_life_s, check_share=math.inf), rogues, seed)
+                    hit_ratio(
+                        kind(Capacity(slots=SLOTS), half_life_s=half_life_s, check_share=math.inf), rogues, seed
+                    )
                     for seed in range(asked.seeds)
                 ]
             )

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from newsstand.caching import RESULT_POLICIES
-from newsstand.lab.broker_events import (
+from newsstand.lab.results.compiled import replay_compiled
+from newsstand.lab.results.events import (
     COLUMNS,
     LOGIN,
     LOGOUT,
@@ -22,8 +23,7 @@ from newsstand.lab.broker_events import (
     SUBSCRIBE,
     BrokerEvents,
 )
-from newsstand.lab.result_kernel import replay_compiled
-from newsstand.lab.result_replay import ReplaySetting, replay
+from newsstand.lab.results.replay import ReplaySetting, replay
 
 SUBSCRIBERS, STREAMS, EACH = 10_000, 1_000, 10
 END_MS = 6 * 3_600_000
@@ -38,7 +38,7 @@ def table(rng: np.random.Generator) -> BrokerEvents:
     parts = [(np.zeros(len(who)), SUBSCRIBE, who, what, np.zeros(len(who)))]
     on = rng.lognormal(1.753, 1.425, (SUBSCRIBERS, STAYS)) * 60_000
     off = rng.lognormal(2.415, 1.11, (SUBSCRIBERS, STAYS)) * 60_000
-    # Whoever begins online has the first stay from time 0, the others after a time away.
+    # A subscriber that begins online has the first stay from time 0, the others after a time away.
     begins_away = rng.random(SUBSCRIBERS) < 0.5
     logout = np.cumsum(on + off, axis=1) - off + np.where(begins_away, off[:, -1], 0)[:, None]
     login = logout - on

@@ -9,8 +9,8 @@ the rounds.
 
 - *kernel*: our replay alone, over pages that are already numbered. The targets are for this one: a trace is
   numbered once and replayed under many policies, capacities and betas.
-- *all in*: kernel, the numbering of pages (`timeline`) and the counting of hits and bytes (`tally`), because
-  libCacheSim hashes the objects' ids and counts while it replays.
+- *all in*: kernel, the numbering of pages (`read_oracle_columns`) and the counting of hits and bytes (`tally`),
+  because libCacheSim hashes the objects' ids and counts while it replays.
 
 Both caches hold 5 % of the bytes of the distinct objects. `gdsf` is the textbook's; `gdsf*` is libCacheSim's
 own rule on our heap (see `libcachesim_gdsf.py`). Hit ratios are equal if they differ by less than 0.00005;
@@ -34,10 +34,12 @@ import traces
 from libcachesim_gdsf import libcachesim_gdsf
 
 from newsstand.caching import POLICIES
-from newsstand.caching.kernels.compiled import compiled
-from newsstand.caching.kernels.outcome import HIT, Decide
-from newsstand.lab.tally import new_counts, tally
-from newsstand.lab.timeline import Timeline, timeline
+from newsstand.caching.kernels.pages import HIT, PageReplayKernel
+from newsstand.caching.kernels.pages.compiled import compiled
+from newsstand.lab.pages.local import timelines
+from newsstand.lab.pages.replay import new_counts, tally
+from newsstand.lab.pages.timeline import Timeline
+from newsstand.workload.oracle_columns import read_oracle_columns
 
 CAPACITY = 0.05
 TRACES: dict[str, Callable[[], Path]] = {"synthetic": traces.synthetic, "twitter": traces.twitter}
@@ -47,7 +49,7 @@ TRACES: dict[str, Callable[[], Path]] = {"synthetic": traces.synthetic, "twitter
 class Contest:
     """One policy on both sides, and how many times faster ours must be."""
 
-    kernel: Decide
+    kernel: PageReplayKernel
     peer: type[libcachesim.CacheBase]
     target: float | None = None
 
@@ -92,16 +94,14 @@ def compare(name: str, file: Path, policies: list[str], rounds: int) -> None:
 
 
 def number(file: Path, rounds: int) -> tuple[Timeline, float]:
-    """The trace as one proxy sees it, and what numbering its pages costs a request, in nanoseconds."""
-    keys, sizes = traces.read(file)
-    offset, no_push, no_count = np.array([0, len(keys)]), np.zeros(len(keys), np.bool_), np.zeros_like(keys)
-    proxies = np.zeros(1, np.int32)
-    timeline(proxies, np.array([0, 9]), keys[:9], no_push[:9], sizes[:9], no_count[:9])
+    """The trace as one proxy sees it, and the nanoseconds a request of reading it and numbering its pages."""
+    read_oracle_columns(file)
     taken = []
     for _ in range(rounds):
         start = time.thread_time_ns()
-        seen = timeline(proxies, offset, keys, no_push, sizes, no_count)
-        taken.append((time.thread_time_ns() - start) / len(keys))
+        columns = read_oracle_columns(file)
+        taken.append((time.thread_time_ns() - start) / len(columns.requests))
+    (seen,) = timelines(columns, 1, hourly=False)
     return seen, statistics.median(taken)
 
 

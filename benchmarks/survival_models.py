@@ -15,14 +15,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-from newsstand.survival.broker_network import broker_network
-from newsstand.survival.chain import Chain
-from newsstand.survival.lifetime import Lifetime
+from newsstand.survival.absorbing_chain import Chain
 from newsstand.survival.lumped_chain import LumpedChain
-from newsstand.survival.setting import Setting
-from newsstand.survival.unlumped import unlumped_chain
+from newsstand.survival.setting import SurvivalSetting
+from newsstand.survival.several_brokers import broker_network
+from newsstand.survival.survival_time import SurvivalTime
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.survival.unlumped import unlumped_chain
 
 Answer = TypeVar("Answer")
 
@@ -51,14 +55,14 @@ def main() -> None:
 
 def measure(kind: str, size: str, distribution: bool) -> None:
     brokers, slots = map(int, size.split("x"))
-    make: Callable[[Setting], Chain] = {
+    make: Callable[[SurvivalSetting], Chain] = {
         "lumped": lambda setting: LumpedChain(broker_network(setting)),
         "unlumped": lambda setting: unlumped_chain(broker_network(setting)),
     }[kind]
-    warm = Lifetime(make(Setting(2, 2, 1.0, 0.1, 2.0)))
+    warm = SurvivalTime(make(SurvivalSetting(2, 2, 1.0, 0.1, 2.0)))
     warm.quantile(0.5)
-    chain, build = timed(lambda: make(Setting(brokers, slots, 1.0, 0.1, 2.0)))
-    lifetime = Lifetime(chain)
+    chain, build = timed(lambda: make(SurvivalSetting(brokers, slots, 1.0, 0.1, 2.0)))
+    lifetime = SurvivalTime(chain)
     mst, mean_time = timed(lambda: lifetime.mst)
     deviation, second_time = timed(lambda: lifetime.sd)
     quantiles, curve_time = "", ""

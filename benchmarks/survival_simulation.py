@@ -16,12 +16,12 @@ from collections.abc import Callable
 import numpy as np
 
 from newsstand.caching.kernels import slots
-from newsstand.caching.kernels.slots import Rules, Watched
-from newsstand.lab import survival_overlay
-from newsstand.lab.survival import Simulation
+from newsstand.caching.kernels.slots import SlotCacheRules, SurvivalObservations
+from newsstand.lab.survival import overlay_simulator as survival_overlay
+from newsstand.lab.survival.simulator import Simulation
 from newsstand.model import OpportunisticPolicy
-from newsstand.overlay.generators import line
-from newsstand.survival.setting import Setting
+from newsstand.overlay.topology import line
+from newsstand.survival.setting import SurvivalSetting
 
 POLICIES = ("sel-sub-prt", "all-fld-nop")
 SIZES = ("1x5", "3x10", "5x10")
@@ -43,7 +43,7 @@ def main() -> None:
 
 def measure(size: str, policy: str, messages: int, rounds: int) -> None:
     brokers, slots_each = map(int, size.split("x"))
-    setting = Setting(brokers, slots_each, 1.0, 0.1, 2.0, OpportunisticPolicy.parse(policy))
+    setting = SurvivalSetting(brokers, slots_each, 1.0, 0.1, 2.0, OpportunisticPolicy.parse(policy))
     simulation = Simulation(setting)
     rules, warm = simulation.rules, simulation.warm
     by_kernel = compiled(rules, warm, messages)
@@ -65,11 +65,11 @@ def measure(size: str, policy: str, messages: int, rounds: int) -> None:
     print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def compiled(rules: Rules, warm: int, messages: int) -> Watched:
-    return slots.simulate(rules, slots.new_network(rules), np.random.default_rng(1), warm, messages)
+def compiled(rules: SlotCacheRules, warm: int, messages: int) -> SurvivalObservations:
+    return slots.simulate(rules, slots.new_network_state(rules), np.random.default_rng(1), warm, messages)
 
 
-def with_brokers(rules: Rules, warm: int, messages: int) -> Watched:
+def with_brokers(rules: SlotCacheRules, warm: int, messages: int) -> SurvivalObservations:
     return survival_overlay.simulate(rules, line(rules.brokers), np.random.default_rng(1), warm, messages)
 
 

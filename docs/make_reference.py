@@ -21,7 +21,7 @@ This page is made by `python docs/make_reference.py` from the command line itsel
 - **Output.** The result goes to standard output. Notes, progress and errors go to standard error. With `--json`
   standard output holds one JSON value and nothing else.
 - **Exit codes.** 0: done. 1: something broke that is not your input (no Java, a failed Spark job). 2: bad input,
-  told in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
+  reported in one line. 130: stopped with Ctrl-C. See [errors](errors.md).
 - **Several values.** `--policy`, `--capacity`, `--beta` and `--cache-bytes` take several values in any of these
   ways: `--policy lru sr`, `--policy lru,sr`, `--policy lru --policy sr`. `--policy-file` takes several files in
   the first and the last way.
@@ -36,17 +36,24 @@ RESULTS = {
 
 | name | meaning |
 |---|---|
-| `policy`, `capacity`, `beta` | the run |
+| `policy`, `capacity`, `beta` | the run; `capacity` is null with `--cache-bytes` |
+| `bytes_per_proxy` | with `--cache-bytes`: the size of the cache of each proxy; otherwise null |
+| `cache_bytes` | the bytes of the caches of all proxies together |
 | `requests`, `hits`, `hit_ratio` | requests, those found in the cache, and their share |
 | `hit_bytes` | the bytes of the pages found |
 | `fetched_pages`, `fetched_bytes` | misses, each of which fetches its page once |
 | `pushed_pages_always`, `pushed_bytes_always` | pages sent if every matching page is pushed (Always Pushing) |
 | `pushed_pages_needed`, `pushed_bytes_needed` | pages sent if a page is pushed only where it will be stored |
 | `proxies` | with `--per-proxy`: `{proxy, requests, hits}` of each proxy |
+| `proxy_cache_bytes` | with `--per-proxy`: the size of the cache of each proxy, in the order of `proxies` |
 | `hours` | with `--hourly`: `{hour, ...}` and all counts of each hour with an event; hour 0 begins at time 0 |
 
+With `--sample` or a sampled `--curve`, all counts but `requests`, `cache_bytes` and `pushed_…_always` are
+estimates, and there are two more fields: `sample`, the share of the pages that is replayed, and
+`hit_ratio_error`, within which about 9 of 10 hit ratios are.
+
 The push counts are 0 for policies that ignore pushes. Without `--policy` every policy is replayed, without
-`--capacity` the sizes 0.01, 0.05 and 0.1.
+`--capacity` and `--cache-bytes` the sizes 0.01, 0.05 and 0.1. Both engines give the same results.
 """,
     "newsstand replay": """\
 `--json` prints a list with one object per policy and cache size, in the order asked for. Times are in milliseconds
@@ -92,7 +99,7 @@ A ratio of nothing is `null`. See [replay broker events](../how-to/replay-broker
 | `applied` | only with `--apply`, see below |
 
 `reassignment` is `{before, after, replanned}`, each `{mean_hops, traffic}`, the last with `storages`: with the old
-assignment, with the new one, and if storages were chosen anew; `gain`, the share of traffic spared, and
+assignment, with the new one, and if storages were chosen again; `gain`, the share of traffic spared, and
 `gain_per_copy`; `moved`, for each topic the nodes `added` and `removed`; `copies` and `removals`, their numbers;
 `moved_demand`, the share of requests for what is copied; `new_topics`, those kept nowhere before; `worth_it`. See
 [plan storages](../how-to/plan-storages.md).
@@ -143,7 +150,7 @@ With `--master` or `--conf` each model, and each replication of a simulation, is
 | `hits`, `stale_hits` | answered by a push-cache alone, and those of them with a page that had changed |
 | `checks`, `renewals` | answered by one that asked the server first, and those that brought a newer page |
 | `origin_answers` | answered by the server |
-| `redirects`, `redirected_pages` | answers that sent a client to a push-cache, and pages that they told of |
+| `redirects`, `redirected_pages` | answers that sent a client to a push-cache, and pages that they named |
 | `invalid` | requests to push-caches that did not have the page any more |
 | `pushes`, `pushed_pages`, `pushed_bytes` | what was pushed |
 | `client_hits`, `client_stale_hits`, `client_bytes` | answered by an infinite client cache; what all hold |
@@ -204,9 +211,9 @@ page and for all pages. It is `null` if either is the same everywhere.
 to the socket of a subscriber, and from the making of a result to who was online then.
 """,
     "newsstand up": """\
-When all parts are ready it prints a table of part, address, and the file with its token or secret. `--json` prints
-`{app, data, secret_file, cluster: {url, token_file}, coordinator: {url}, brokers: [{name, url, token_file}]}`
-instead. Then it goes on until it is stopped. See [deploy](../how-to/deploy.md).
+When all components are ready it prints a table of component, address, and the file with its token or secret.
+`--json` prints `{app, data, secret_file, cluster: {url, token_file}, coordinator: {url}, brokers: [{name, url,
+token_file}]}` instead. Then it goes on until it is stopped. See [deploy](../how-to/deploy.md).
 """,
     "newsstand cluster": """\
 It says where it listens in one line on standard error, and then logs there, one JSON object a line. There is no
@@ -230,7 +237,7 @@ channel. If there are mistakes, it prints `{mistakes}` alone, and exits with 2.
 """,
     "newsstand token broker": """\
 `--json` prints `{token, broker}`. Put the credential into the file of `token_file` of that broker; coordinator and
-cluster need the secret alone. What it is good for is told in [0027](../decisions/0027-keys.md).
+cluster need the secret alone. [0027](../decisions/0027-keys.md) says what it authorizes.
 """,
     "newsstand token operator": """\
 `--json` prints `{token, name, scopes, broker, expires}`, the last in Unix seconds. Without `--broker` the token is
@@ -262,9 +269,9 @@ or with `--app` and the secret in its data folder, the command makes one for its
 change a password that was made, with `PUT /subscribers/{name}/password` of a broker.
 """,
     "newsstand publish": """\
-`--json` prints `{dataset, accepted, repeated, first, last, refused, refusals}`: records added now, records that an
-earlier run had added, the numbers of the first and the last one, how many were refused, and of the first 1000 of
-those `{line, reason}`. Refused records are told on standard error, too, and make the exit code 2.
+`--json` prints `{dataset, accepted, repeated, first, last, rejected, rejections}`: records added now, records that
+an earlier run had added, the numbers of the first and the last one, how many were rejected, and of the first 1000
+of those `{line, reason}`. Rejected records are also reported on standard error, and make the exit code 2.
 
 The address and the token are looked for: `--url`, else `address` in the data folder, else what the app says;
 `--token-file`, else `NEWSSTAND_TOKEN`, else `admin.token` in the data folder.
@@ -286,9 +293,9 @@ tells nothing. The address and the token are looked for as for `newsstand publis
 `--json` prints a list with one object a channel: its name and its table in `newsstand.toml`.
 """,
     "newsstand channel try": """\
-`--json` prints `{channel, publications, results, by_values, seconds, output, sample, refused}`: how many
+`--json` prints `{channel, publications, results, by_values, seconds, output, sample, rejected}`: how many
 publications were taken, how many results they bring, `{values, results}` for each set of values, the type of each
-column, the first 20 results as `{values, publication, payload}`, and how many records of `--file` were refused.
+column, the first 20 results as `{values, publication, payload}`, and how many records of `--file` were rejected.
 """,
     "newsstand log verify": """\
 The place is the folder of an app, or a data folder.
@@ -323,7 +330,7 @@ Exit code 0: the log is sound now, or was; 2: a cluster runs there, or there is 
 """,
     "newsstand channel explain": """\
 `--json` prints what [the HTTP API](http-api.md#get-channelschannelexplain) answers. See
-[what explain warns of](channel-queries.md#what-explain-warns-of).
+[what explain warns of](channel-queries.md#warnings-of-explain).
 """,
     "newsstand channel suspended": """\
 `--json` prints what the HTTP API answers: [the suspensions](http-api.md#get-channelschannelsuspensions), or how
@@ -359,7 +366,7 @@ def main() -> None:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     root = typer.main.get_command(app)
     return HEAD + "".join(_section(name, command) for name, command in _commands("newsstand", root))
 
@@ -375,10 +382,10 @@ def _commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def _section(name: str, command: Any) -> str:
     context = typer.Context(command)
-    told = "\n\n".join(_paragraph(text) for text in command.help.strip().split("\n\n"))
+    text = "\n\n".join(_paragraph(text) for text in command.help.strip().split("\n\n"))
     rows = "".join(_row(*parameter.get_help_record(context)) for parameter in command.params)
     return (
-        f"\n## `{name}`\n\n{told}\n\n| option | default | what it does |\n|---|---|---|\n{rows}\n{RESULTS[name]}"
+        f"\n## `{name}`\n\n{text}\n\n| option | default | what it does |\n|---|---|---|\n{rows}\n{RESULTS[name]}"
     )
 
 
@@ -387,9 +394,9 @@ def _paragraph(text: str) -> str:
     return f"Example: `{line.removeprefix('Example: ')}`" if line.startswith("Example: ") else line
 
 
-def _row(option: str, told: str) -> str:
-    """A row of the table, out of what `--help` says."""
-    text, _, extra = told.removesuffix("]").partition("  [")
+def _row(option: str, help_text: str) -> str:
+    """Return a row of the table, from the output of `--help`."""
+    text, _, extra = help_text.removesuffix("]").partition("  [")
     pieces = extra.split("; ")
     known = (piece.removeprefix("default: ") for piece in pieces if piece.startswith("default: "))
     default = "required" if "required" in pieces else next(known, "")

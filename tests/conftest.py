@@ -1,54 +1,109 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from newsstand.spark.session import settings, start
 
-# How long an example takes tells of the machine, not of the code.
-hypothesis.settings.register_profile("newsstand", deadline=None)
-hypothesis.settings.load_profile("newsstand")
+# Bare asserts there show their operands, as those of test modules do.
+pytest.register_assert_rewrite("support")
 
-LONGEST = (
-    "faults/test_faults_short.py",
-    "cli/test_commands.py",
-    "cluster/test_faults.py",
-    "cluster/test_data_cluster.py",
-    "lab/test_bad_input.py",
-    "test_docs.py",
-    "lab/test_simulate.py",
-    "platform/test_up.py",
-    "cluster/test_matching.py",
-    "workload/test_chen2003.py",
-    "workload/test_access_log.py",
-    "cluster/test_emergencies.py",
-    "lab/test_reproduce.py",
-    "workload/test_bad2018.py",
-)
-"""The files that take longest come first, so that of several processes none is left with one at the end."""
+from support.profiles import LIGHT  # noqa: E402  it is rewritten, too
+
+# Tests use the archive of Spark's classes that the set-up has created, and create none beside other tests.
+os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
+
+hypothesis.settings.load_profile(LIGHT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="run only tests that start neither Spark nor a process")
     group = parser.getgroup("faults", "the long test of faults, tests/faults")
     group.addoption("--seeds", default="1-5", help="seeds of the schedules: 3 or 1-5")
     group.addoption("--kills", type=int, default=40, help="processes killed per seed, at least")
     group.addoption("--pauses", type=int, default=20, help="processes paused per seed, at least")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    turn = {Path(__file__).parent / file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: turn.get(item.path, len(turn)))
+ROOT = Path(__file__).parents[1]
+
+
+class FileScheduling(LoadFileScheduling):
+    """The scheduler of `make test`: a worker takes whole files, and only two workers start Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        uses_spark = "spark: SparkSession" in (ROOT / file).read_text()
+        return f"spark {crc32(file.encode()) % 2}" if uses_spark else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
+    return FileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put tests that use Spark or wait for processes first, so that no worker is left with them at the end."""
+    items.sort(key=_turn)
+    if config.getoption("--unit"):
+        others = [item for item in items if _turn(item) != UNIT]
+        config.hook.pytest_deselected(items=others)
+        items[:] = items[len(others) :]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `--unit`, a test that starts a process all the same is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--unit"):
+            patch.setattr(subprocess.Popen, "__init__", _skip_process)
+        yield
+
+
+def _skip_process(_: object, command: object, *__: object, **___: object) -> None:
+    pytest.skip(f"not a unit test: it starts {command}")
+
+
+SPARK, PROCESSES, UNIT = 0, 1, 2
+
+
+def _turn(item: pytest.Item) -> int:
+    """Return whether a test uses Spark, starts processes in its module or a fixture, or neither."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        return SPARK
+    if not isinstance(item, pytest.Function):
+        return UNIT
+    fixtures = [one.func.__module__ for defs in item._fixtureinfo.name2fixturedefs.values() for one in defs]
+    modules = {item.module.__name__, *(name for name in fixtures if name in sys.modules)} - {__name__}
+    return PROCESSES if any(_starts_processes(name) for name in modules) else UNIT
+
+
+@cache
+def _starts_processes(name: str) -> bool:
+    """Return whether a module uses `subprocess`, itself or through what it imports from `support`."""
+    names = vars(sys.modules[name])
+    origins = {str(getattr(value, "__module__", None)) for value in names.values()} - {name}
+    return "subprocess" in names or any(
+        _starts_processes(origin) for origin in origins if origin.startswith("support.")
+    )
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One small session for all tests, quick to start."""
-    conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g"]
+    # As a data cluster has it: tasks of cancelled executions are stopped, and that must not end Spark.
+    survive = "spark.executor.killOnFatalError.depth=0"
+    conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g", survive]
     session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()

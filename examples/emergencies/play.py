@@ -28,24 +28,24 @@ from typing import Any
 
 import httpx
 
-from newsstand.cluster.tokens import find_token
+from newsstand.auth.api_tokens import find_token
+from newsstand.auth.signing import BadSignature, Recipient, verify
 from newsstand.errors import BadOption, NewsstandError
 from newsstand.scenarios.emergencies.city import City, Record
-from newsstand.signing import BadSignature, Recipient, verify
 
-CALLBACK = "/told"
-"""Where the cluster posts notifications to."""
+CALLBACK = "/notifications"
+"""The path that receives the cluster's notifications."""
 PATIENCE_S = 30.0
-"""How long a cluster that does not answer, or asks to wait, is tried again."""
+"""The time for which requests are repeated while the cluster is busy or unavailable."""
 
 MOVES_S = 30.0
-"""Seconds of the city between two rounds of locations."""
+"""Seconds of city time between two rounds of locations."""
 
 Json = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play until the time is over or Ctrl-C."""
+    """Play until the time has elapsed or Ctrl-C."""
     options = read_options(arguments)
     screen = Screen()
     try:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def play(
     city: City, cluster: Cluster, screen: Screen, options: argparse.Namespace, broker: CityBroker | None
 ) -> None:
-    """Publish what happens in the city, `rate` times as fast as it would happen."""
+    """Publish the events of the city, `rate` times as fast as real time."""
     draw = random.Random(options.seed)
     counts = {"shelters": cluster.publish("shelters", city.shelters()), "reports": 0, "locations": 0}
     began = time.monotonic()
@@ -115,18 +115,18 @@ class Cluster:
         self._http.close()
 
     def publish(self, dataset: str, records: Sequence[Record]) -> int:
-        """Add records to a dataset; return how many. The key makes it harmless to ask twice."""
+        """Add records to a dataset; return their number. The idempotency key makes a repetition harmless."""
         if not records:
             return 0
         body = "\n".join(json.dumps(record) for record in records)
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": uuid.uuid4().hex}
         receipt = self.ask("POST", f"/datasets/{dataset}/publications", content=body, headers=headers)
-        for refused in receipt["refused"]:
-            raise BadOption(f"dataset '{dataset}': record {refused['index']} was refused: {refused['reason']}")
+        for rejected in receipt["rejected"]:
+            raise BadOption(f"dataset '{dataset}': record {rejected['index']} was rejected: {rejected['reason']}")
         return int(receipt["accepted"])
 
     def ask(self, method: str, path: str, fine: int | None = None, **request: Any) -> Json:
-        """Ask, and ask again while the cluster is busy or away for a moment. Status `fine` is no error."""
+        """Send a request; repeat it while the cluster is busy or unavailable. Status `fine` is no error."""
         patience = time.monotonic() + PATIENCE_S
         while True:
             pause = 0.5
@@ -144,12 +144,12 @@ class Cluster:
             time.sleep(pause)
         if answer.is_error and answer.status_code != fine:
             raise BadOption(f"{method} {path}: {answer.status_code} {answer.text.strip()}")
-        told: Json = answer.json()
-        return told
+        body: Json = answer.json()
+        return body
 
 
 class CityBroker:
-    """A broker for everybody in the city: hears which streams have moved (PULL) and reads what is new in them."""
+    """A broker for all people of the city: it receives notifications (PULL) and reads new results."""
 
     def __init__(self, name: str, cluster: Cluster, screen: Screen) -> None:
         self.notifications = 0
@@ -159,12 +159,12 @@ class CityBroker:
         self._cluster = cluster
         self._screen = screen
         self._read: Counter[str] = Counter()
-        """How far each subscription was read."""
+        """The position up to which each subscription has been read."""
         self._stopping = threading.Event()
         self._heard: queue.Queue[Json] = queue.Queue()
 
     def hear(self, signature: str, body: bytes) -> bool:
-        """Take a notification if the cluster has signed it. It is read later: the cluster must not wait."""
+        """Accept a signed notification; read the results later, so that the cluster does not wait."""
         try:
             verify(self.secret, self._recipient, signature, body, time.time())
         except BadSignature as error:
@@ -174,7 +174,7 @@ class CityBroker:
         return True
 
     def read_on(self) -> None:
-        """Read what notifications tell of, one after the other, until `stop`."""
+        """Read the streams of notifications, one after the other, until `stop`."""
         try:
             while not self._stopping.is_set():
                 self._read_one(self._heard.get())
@@ -183,7 +183,7 @@ class CityBroker:
                 self._screen.line(f"no more results are read: {error}")
 
     def stop(self) -> None:
-        """Read no further than the stream that is being read."""
+        """Stop after the stream that is being read."""
         self._stopping.set()
         self._heard.put({})
 
@@ -196,11 +196,11 @@ class CityBroker:
         self.results += len(found)
         if found:
             channel = notification["channel"] or "while we were away"
-            told = f"{channel}: {len(found)} new results in {len(streams)} streams"
-            self._screen.line(f"{told}, such as “{found[-1]['text'][:50]} …”")
+            found_text = f"{channel}: {len(found)} new results in {len(streams)} streams"
+            self._screen.line(f"{found_text}, such as “{found[-1]['text'][:50]} …”")
 
     def _new_in(self, stream: Json) -> Iterator[Json]:
-        """What a stream has beyond what was read of it. A notification that comes twice gives nothing."""
+        """Return the unread results of a stream; none after a repeated notification."""
         name, position = stream["subscription"], stream["position"]
         while self._read[name] < position and not self._stopping.is_set():
             question = {"after": self._read[name], "until": position}
@@ -214,7 +214,7 @@ class CityBroker:
 
 @contextmanager
 def broker_of(city: City, cluster: Cluster, screen: Screen) -> Iterator[CityBroker]:
-    """Register a broker with all that the city subscribes to; it leaves when the block ends."""
+    """Register a broker with all subscriptions of the city; remove it when the block ends."""
     name = f"city-{city.seed}"
     broker = CityBroker(name, cluster, screen)
 
@@ -227,11 +227,11 @@ def broker_of(city: City, cluster: Cluster, screen: Screen) -> Iterator[CityBrok
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The screen is for the city."""
+            """Log nothing: the terminal shows the city."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Callback) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        # The secret is told once, when a broker is made: one that an earlier play left behind must go first.
+        # A secret is returned once, when a broker is created: remove a broker that an earlier play left behind.
         cluster.ask("DELETE", f"/brokers/{name}", fine=404)
         callback = f"http://127.0.0.1:{server.server_port}{CALLBACK}"
         broker.secret = str(cluster.ask("PUT", f"/brokers/{name}", json={"callback": callback})["secret"])
@@ -254,7 +254,7 @@ def broker_of(city: City, cluster: Cluster, screen: Screen) -> Iterator[CityBrok
 
 
 class Screen:
-    """Lines that stay, and below them a status: written anew all the time on a terminal, every 10 s elsewhere."""
+    """Lines, and below them a status: updated continuously on a terminal, printed every 10 s elsewhere."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -286,7 +286,7 @@ class Screen:
 
 
 def read_address(data: Path) -> str:
-    """Where the cluster of a data folder listens."""
+    """Return the address of the cluster of a data folder."""
     try:
         return (data / "address").read_text().strip()
     except OSError as error:
@@ -294,12 +294,12 @@ def read_address(data: Path) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Hours, minutes and seconds."""
+    """Return a time as hours, minutes and seconds."""
     return f"{int(seconds) // 3600:02d}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
 def positive(text: str) -> float:
-    """A number greater than zero."""
+    """Return a number greater than zero; raise an error of the option otherwise."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise ValueError(text)
@@ -307,7 +307,7 @@ def positive(text: str) -> float:
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line."""
+    """Return the options of the command line."""
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="Play a day in the city against a running data cluster.")
     parser.add_argument("--app", type=Path, default=here, help="the app folder (default: where this program lies)")
@@ -317,7 +317,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--broker", action="store_true", help="also subscribe, be notified and read the results")
     parser.add_argument("--rate", type=positive, default=1.0, help="how fast time passes in the city (default: 1)")
     parser.add_argument("--every", type=positive, default=10.0, help="seconds between reports (default: 10)")
-    parser.add_argument("--seconds", type=positive, help="stop after so many seconds (default: at Ctrl-C)")
+    parser.add_argument("--seconds", type=positive, help="stop after this many seconds (default: at Ctrl-C)")
     parser.add_argument("--seed", type=int, default=2018, help="another seed, another city (default: 2018)")
     return parser.parse_args(arguments)
 

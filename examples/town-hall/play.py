@@ -1,4 +1,4 @@
-"""The town hall publishes, people listen, and somebody who comes late asks for what she has missed.
+"""The town hall publishes, people receive, and a late subscriber queries the history.
 
 python play.py COORDINATOR
 """
@@ -22,14 +22,14 @@ HARBOUR = "topic in ('warnings', 'roadworks') and place = 'harbour'"
 
 
 async def until_kept(town_hall: Topics) -> None:
-    """Storages are made when a platform starts, which takes a moment."""
+    """Wait until the storages are assigned, shortly after the platform starts."""
     for topic in ("warnings", "roadworks"):
         while not (await town_hall.publish(topic, {"severity": 0}, "A test.")).stored:
             await asyncio.sleep(0.2)
 
 
 async def until_heard(town_hall: Topics, listener: Topics) -> None:
-    """A subscription takes a moment to be known to all brokers, too."""
+    """Wait until all brokers know the subscription."""
     await listener.subscribe("topic = 'sound check'")
     heard = asyncio.ensure_future(anext(aiter(listener)))
     while not heard.done():
@@ -47,7 +47,7 @@ async def listen(listener: Topics, last: str) -> None:
 
 
 async def play(coordinator: str) -> None:
-    """The whole play."""
+    """Play all scenes."""
     async with (
         Client(coordinator, "town-hall", PASSWORD, register=True, near=(33.64, -117.85)) as hall,
         Client(coordinator, "student", PASSWORD, register=True, near=(33.68, -117.80)) as student,
@@ -66,7 +66,7 @@ async def play(coordinator: str) -> None:
         Client(coordinator, "sailor", PASSWORD, register=True, near=(33.60, -117.90)) as client,
         client.topics() as late,
     ):
-        async for message in late.past(HARBOUR):
+        async for message in late.history(HARBOUR):
             print(f"sailor, later: {message.topic}: {message.body}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""A paper is read all over the world, and its pages come nearer to those who read them.
+"""A newspaper has readers all over the world, and its pages move closer to them.
 
 python play.py COORDINATOR CLUSTER TOKEN_FILE
 """
@@ -19,21 +19,21 @@ from newsstand.client import Client, ClientError, Publisher
 
 PASSWORD = "a good password"
 PAGES = {"front.html": 9_000, "sport/today.html": 6_000, "weather.html": 3_000, "letters.html": 2_000}
-"""How many bytes each page has."""
+"""The size of each page in bytes."""
 HOPS = {
     "berlin": {"berlin": 0, "origin": 3},
     "tokyo": {"tokyo": 0, "origin": 3},
     "sao-paulo": {"sao-paulo": 0, "origin": 2},
     "lisbon": {"lisbon": 0, "berlin": 2, "origin": 3},
 }
-"""How far readers of each region are from where pages may come from."""
+"""The hops from the readers of each region to each source of pages."""
 READS = 3
-"""How often a region reads each page in a round."""
+"""The number of times that a region reads each page in a round."""
 MOST_ROUNDS = 40
 
 
 class Reader:
-    """Somebody of a region, who notes where pages come from."""
+    """A reader in a region, who records the source of each page."""
 
     def __init__(self, coordinator: str, region: str) -> None:
         self.region = region
@@ -57,19 +57,19 @@ class Reader:
         self.by = ended.response.headers.get("X-Served-By", self.by)
 
     async def read(self, name: str) -> tuple[str, int]:
-        """Read a page: where it came from, and bytes times hops."""
+        """Read a page; return its source, and bytes times hops."""
         page = await self.client.named_page(name)
         kind = "origin" if self.by == "origin" else "pushed" if self.by == self.region else "peer"
         return kind, len(page.content) * HOPS[self.region][self.by]
 
 
 def content(name: str, version: int) -> bytes:
-    """A page as it is written for the so-manieth time."""
+    """Return the text of a version of a page."""
     return f"{name}, version {version}. ".encode().ljust(PAGES[name], b".")
 
 
 async def origin_requests(http: aiohttp.ClientSession, cluster: str) -> int:
-    """How often the cluster was asked for named pages, by anybody and for whatever reason."""
+    """Return the number of requests for named pages at the cluster."""
     async with http.get(f"{cluster}/metrics") as answer:
         text = await answer.text()
     counts = re.findall(r"^newsstand_http_request_seconds_count\{(.*)\} (\S+)$", text, re.M)
@@ -77,7 +77,7 @@ async def origin_requests(http: aiohttp.ClientSession, cluster: str) -> int:
 
 
 async def round_of_reading(readers: list[Reader]) -> tuple[Counter[str], int]:
-    """Each region reads all pages a few times."""
+    """Let each region read all pages a few times."""
     sources: Counter[str] = Counter()
     traffic = 0
     for _ in range(READS):
@@ -91,14 +91,14 @@ async def round_of_reading(readers: list[Reader]) -> tuple[Counter[str], int]:
 
 
 async def until_changed(reader: Reader, name: str, version: int, began: float) -> float:
-    """Read a page until it is the new one: the seconds that took."""
+    """Read a page until its new version arrives; return the seconds."""
     while (await reader.client.named_page(name)).content != content(name, version):
         await asyncio.sleep(0.02)
     return time.monotonic() - began
 
 
 async def play(coordinator: str, cluster: str, token: str) -> None:
-    """The whole play."""
+    """Play all rounds."""
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
         paper = await stack.enter_async_context(Publisher(cluster, token))

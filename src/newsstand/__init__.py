@@ -2,7 +2,7 @@
 
 Numba keeps compiled code on disk and looks only at the file of the function that it compiles. Ours call functions
 of other files, so the code is kept in a folder named after all sources that go into it: a change in any of them
-compiles anew.
+compiles it again.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ def _code_folder() -> Path:
         text = source.read_bytes()
         if b"from numba" in text or source.is_relative_to(package / "caching"):
             sources.update(text)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "newsstand" / f"kernels-{sources.hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "newsstand" / f"kernels-{sources.hexdigest()[:16]}"
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(_code_folder()))

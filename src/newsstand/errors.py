@@ -1,34 +1,41 @@
 """Every error that Newsstand raises on purpose.
 
-NewsstandError
-├── BadInput            what the user gave is wrong: one line that names the place; exit code 2
-│   ├── BadApp          newsstand.toml, or an object created while it runs, is malformed or contradicts another
-│   ├── BadQuery        the body of a channel is not one query over datasets, or Spark cannot analyse it
-│   ├── BadValues       the values of a subscription do not fit the parameters of its channel
-│   ├── NotFound        no dataset, channel, broker, subscription or page of that name
-│   ├── BadTrace        a table of a trace is missing, malformed or contradicts another
-│   ├── BadOption       an option's value is out of range
-│   ├── LogDamage       a file of the ingest log is damaged
-│   ├── BadFilter       a filter is not of the filter language, too long or too deep
-│   ├── BadMessage      what a broker was sent is not a message of the overlay
-│   ├── BadNetwork      a file that describes a network is malformed
-│   ├── BadPolicyFile   a user's own policy cannot be loaded, compiled or scored
-│   └── UnknownPolicy   no policy of that name
-├── LimitReached        a limit of the settings is reached: something has to go first
-├── Duplicate           another process acts as the broker of that name
-├── Busy                more is coming in than goes out: try again after a while
-├── Unavailable         a database is locked or away: nothing was changed, try again after a while
-├── NoRoom              the disk is full: nothing was added, and what was accepted before is intact
-└── NoJava              Spark needs a Java runtime and none was found
+NewsstandError: the message is one line meant for the user; exit code 1
+├── BadInput: what the user gave is wrong, and the message names the place; exit code 2
+│   ├── BadBody, BadApp, BadQuery, BadValues, NotFound, BadTrace, BadOption, LogDamage
+│   └── BadFilter, BadMessage, BadNetwork, BadPolicyFile, UnknownPolicy
+├── LimitReached, Duplicate, Busy, Unavailable, NoRoom
+└── NoKeys, NoJava
 """
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import ClassVar
 
 
 class NewsstandError(Exception):
     """The root: its message is one line meant for the user."""
 
+    http_status: ClassVar[int] = 400
+    """The status of an HTTP response that reports the error."""
+
+    def problem(self) -> dict[str, object]:
+        """Return the body of an HTTP response that reports the error."""
+        return {"error": str(self)}
+
 
 class BadInput(NewsstandError):
     """The user's input is wrong."""
+
+    http_status = 422
+
+
+class BadBody(BadInput):
+    """The body of a request is not what it says it is."""
+
+    http_status = 400
 
 
 class BadApp(BadInput):
@@ -46,13 +53,42 @@ class BadValues(BadInput):
 class NotFound(BadInput):
     """Nothing has that name."""
 
+    http_status = 404
+
 
 class BadTrace(BadInput):
     """A trace is missing something or contradicts itself."""
 
 
 class BadOption(BadInput):
-    """An option's value is out of range."""
+    """The value of a field or option is out of range: `BadOption("must be at least 1", slots=0)` names the field.
+
+    The text names fields as they are called in Python; the command line writes them as options, like other fields
+    that the message names in backticks.
+
+    >>> str(BadOption("must be at least 1", slots=0))
+    'slots 0: must be at least 1'
+    >>> BadOption("exists; set `force`", out="x").naming(lambda field: f"--{field}")
+    '--out x: exists; set --force'
+    """
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return self.naming(str)
+
+    def naming(self, name: Callable[[str], str]) -> str:
+        """Return the text with the name that `name` gives each field; a field without a value has None."""
+        values = {
+            name(field): f"{value:g}" if isinstance(value, float) else value
+            for field, value in self.fields.items()
+        }
+        where = ", ".join(field if value is None else f"{field} {value}" for field, value in values.items())
+        message = re.sub(r"`([a-z_]+)`", lambda field: name(field[1]), self.message)
+        return f"{where}: {message}" if where else message
 
 
 class LogDamage(BadInput):
@@ -82,17 +118,29 @@ class UnknownPolicy(BadInput):
 class LimitReached(NewsstandError):
     """A limit of the settings is reached; the message names it."""
 
+    http_status = 409
+
+    def problem(self) -> dict[str, object]:
+        return {**super().problem(), "reason": "limit"}
+
 
 class Duplicate(NewsstandError):
     """Another process acts as the broker of that name; `lease_s` is how long a silent one keeps the name."""
+
+    http_status = 409
 
     def __init__(self, message: str, lease_s: float) -> None:
         super().__init__(message)
         self.lease_s = lease_s
 
+    def problem(self) -> dict[str, object]:
+        return {**super().problem(), "reason": "duplicate", "lease_s": self.lease_s}
+
 
 class Busy(NewsstandError):
     """More is coming in than goes out; `after_s` is when to try again."""
+
+    http_status = 429
 
     def __init__(self, message: str, after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -102,15 +150,40 @@ class Busy(NewsstandError):
 class Unavailable(NewsstandError):
     """A database is locked or away; `reason` says so to anybody, without names of hosts and files."""
 
+    http_status = 503
+
     def __init__(self, message: str, reason: str, after_s: float = 2.0) -> None:
         super().__init__(message)
         self.reason = reason
         self.after_s = after_s
 
+    def problem(self) -> dict[str, object]:
+        return {"error": self.reason}
+
 
 class NoRoom(NewsstandError):
     """The disk is full: nothing was added, and what was accepted before is intact."""
 
+    http_status = 507
+
+
+class NoKeys(NewsstandError):
+    """A broker that the coordinator has never accepted has no keys."""
+
+    http_status = 503
+
+    def __init__(self) -> None:
+        super().__init__("this broker waits for the coordinator, which gives it its keys")
+
 
 class NoJava(NewsstandError):
     """No suitable Java runtime was found."""
+
+
+def first_line_of(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type.
+
+    >>> first_line_of(OSError("no file\\nat all")), first_line_of(KeyError())
+    ('no file', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

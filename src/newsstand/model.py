@@ -1,4 +1,4 @@
-"""The nouns of the platform, frozen and typed.
+"""The nouns of the platform, frozen and typed, and the values that subscriptions give for parameters.
 
 A publisher adds *publications* to a *dataset*. A *channel* is a query with parameters over datasets. A broker's
 *subscription* is a channel with values for its parameters. Equal (channel, values) share a *stream* of *results*,
@@ -10,11 +10,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import product
+
+from newsstand.errors import BadValues
+
+JsonObject = dict[str, object]
+"""An object that is ready to be encoded as JSON."""
 
 INSTANCE_HEADER = "Newsstand-Instance"
 """Names the process that acts as a broker: the identity of its data folder, a dot, and a number of its own."""
@@ -27,6 +32,7 @@ Values = tuple[Scalar, ...]
 
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 LONGEST_PAGE_NAME = 200
+_SUBSCRIBER = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _BROKER = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _PAGE_ID = re.compile(r"[0-9a-f]{32}")
 _PAGE_NAME = re.compile(rf"[A-Za-z0-9._~/-]{{1,{LONGEST_PAGE_NAME}}}")
@@ -72,13 +78,18 @@ def is_page_name(name: str) -> bool:
 
 
 def page_id(content: bytes) -> str:
-    """The id of the page that is this content."""
+    """Return the id of the page with this content."""
     return hashlib.sha256(content).hexdigest()[:32]
 
 
 def is_broker_name(name: str) -> bool:
     """Whether a broker can have this name: a lower-case letter, then at most 62 of a-z, 0-9, _ and -."""
     return _BROKER.fullmatch(name) is not None
+
+
+def is_subscriber_name(name: str) -> bool:
+    """Return whether a subscriber can have this name."""
+    return _SUBSCRIBER.fullmatch(name) is not None
 
 
 def is_page_path(path: str) -> bool:
@@ -110,7 +121,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Page:
+class PageMetadata:
     """A page of content that a publication carries, or that its origin keeps at `url`."""
 
     id: str
@@ -136,7 +147,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Channel:
+class ChannelDefinition:
     """A query over datasets with `:parameter` markers, executed over and over on what is new in one of them."""
 
     name: str
@@ -167,7 +178,7 @@ class Broker:
 
 
 @dataclass(frozen=True)
-class Subscription:
+class BackendSubscription:
     """A broker's subscription: its stream, and how many subscribers of the broker's stand behind it."""
 
     id: str
@@ -176,18 +187,6 @@ class Subscription:
     broker: str
     stream: int
     frontends: int = 1
-
-
-@dataclass(frozen=True)
-class Result:
-    """One result: its number in its stream, when it was produced, and what the channel's query said, as JSON."""
-
-    position: int
-    at_ms: int
-    payload: str
-    publication: int | None = None
-    """The publication of the channel's new dataset that it comes from; None if it is made from several."""
-    page: Page | None = None
 
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -200,7 +199,7 @@ def canonical(values: Sequence[Scalar]) -> str:
 
 
 def subscription_id(channel: str, values: Sequence[Scalar], broker: str) -> str:
-    """The id of a subscription: the same for the same (channel, values, broker), always and everywhere."""
+    """Return the id of a subscription: a digest of its channel, values and broker."""
     text = _READABLE([channel, canonical(values), broker])
     digest = hashlib.blake2b(text.encode(), digest_size=15).digest()
     return base64.b32encode(digest).decode().lower()
@@ -247,7 +246,7 @@ class OpportunisticPolicy:
 
     @classmethod
     def parse(cls, text: str) -> OpportunisticPolicy:
-        """The policy of that name, else ValueError."""
+        """Return the policy of that name; raise ValueError."""
         try:
             caching, request, priority = text.split("-")
             return cls(CachingPolicy(caching), RequestPolicy(request), PriorityPolicy(priority))
@@ -259,11 +258,54 @@ class OpportunisticPolicy:
 
 
 OPPORTUNISTIC_SLOTS = 1000
-"""Messages that a broker caches by such a policy, unless it is told otherwise …"""
+"""Messages that a broker caches by such a policy, unless its settings say otherwise …"""
 OPPORTUNISTIC_BYTES = 64 * 1024 * 1024
 """… and the bytes that they may take."""
 
-OPPORTUNISTIC_POLICIES = tuple(
-    OpportunisticPolicy(*kinds) for kinds in product(CachingPolicy, RequestPolicy, PriorityPolicy)
-)
-"""All eight; the paper is about sel-sub-prt and compares it with sel-fld-prt, sel-sub-nop and all-fld-nop."""
+
+GivenValues = Mapping[str, Scalar] | Sequence[Scalar]
+"""The values of a subscription as a client gives them: by name, or in the order of the parameters."""
+
+
+def parse_values(channel: ChannelDefinition, given: GivenValues) -> Values:
+    """Return the values of a subscription, given by name or in the order of the parameters; raise BadValues."""
+    if isinstance(given, Mapping):
+        names = [one.name for one in channel.parameters]
+        for name in given:
+            if name not in names:
+                raise BadValues(
+                    f"channel '{channel.name}': no parameter '{name}'; it has: {', '.join(names) or 'none'}"
+                )
+        for name in names:
+            if name not in given:
+                raise BadValues(f"channel '{channel.name}': parameter '{name}' is missing")
+        given = [given[name] for name in names]
+    elif isinstance(given, str) or len(given) != len(channel.parameters):
+        wanted = len(channel.parameters)
+        found = f"the string {given!r:.80}" if isinstance(given, str) else len(given)
+        raise BadValues(f"channel '{channel.name}': expected {wanted} values, got {found}")
+    return tuple(_value(channel, one, value) for one, value in zip(channel.parameters, given, strict=True))
+
+
+def _value(channel: ChannelDefinition, parameter: Parameter, value: object) -> Scalar:
+    kind = parameter.type
+    if kind == "string" and isinstance(value, str) and "\0" not in value and _is_text(value):
+        return value
+    if kind == "boolean" and isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        if kind == "integer" and -(2**63) <= value < 2**63:
+            return value
+        if kind == "double" and abs(value) <= 2**53:
+            return float(value)
+    if kind == "double" and isinstance(value, float) and math.isfinite(value):
+        return value + 0.0  # -0.0 is 0.0: equal values share one stream
+    if kind == "string" and isinstance(value, str) and "\0" in value:
+        raise BadValues(f"channel '{channel.name}', parameter '{parameter.name}': a string cannot contain NUL")
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+    article = "an" if kind == "integer" else "a"
+    raise BadValues(f"channel '{channel.name}', parameter '{parameter.name}': {shown} is not {article} {kind}")
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,20 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from support.broker.fixtures import broker_url, press
 
-import pytest
-from broker_process import running_broker
-from press import Press
-
-
-@pytest.fixture(scope="module")
-def press(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Press]:
-    made = Press(tmp_path_factory.mktemp("press"))
-    with made.serving():
-        yield made
-
-
-@pytest.fixture(scope="module")
-def broker_url(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(tmp_path_factory.mktemp("broker"), press.url) as url:
-        yield url
+__all__ = ["broker_url", "press"]

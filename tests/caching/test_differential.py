@@ -1,16 +1,19 @@
-"""Live cache, kernel and oracle are three ways to the same decisions: no trace tells them apart."""
+"""Live cache, kernel and oracle take the same decisions on any trace."""
 
 from __future__ import annotations
 
 from functools import cache
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replays import Seen, arrange, by_proxy, live, replay
-from traces import Publication, Request, Subscription, Trace
+from support.caching import page_oracle
+from support.caching.replays import ProxyTimeline, arrange, by_proxy, live, replay
+from support.caching.traces import Publication, Request, Subscription, Trace
+from support.profiles import examples
+
+from newsstand.caching import POLICIES
 
 PROXY = 7
 MOMENTS = 21
@@ -28,7 +31,7 @@ def tables(times: list[int], sizes: list[int], counts: list[int], requests: list
     )
 
 
-def arranged(trace: Trace) -> Seen:
+def arranged(trace: Trace) -> ProxyTimeline:
     (seen,) = by_proxy(arrange(trace))
     return seen
 
@@ -51,18 +54,24 @@ def traces(draw: st.DrawFn) -> Trace:
     )
 
 
-@pytest.mark.parametrize("policy", oracle.POLICIES)
-@settings(deadline=None, max_examples=100)
+@pytest.mark.parametrize("policy", page_oracle.POLICIES)
+@settings(max_examples=examples(100))
 @given(trace=traces(), capacity=st.integers(0, 20) | st.just(12 * max(SIZES)), beta=st.sampled_from(BETAS))
-def test_all_three_agree_on_every_event(policy: str, trace: Trace, capacity: int, beta: float) -> None:
+def test_oracle_cache_and_kernel_agree_on_every_event(
+    policy: str, trace: Trace, capacity: int, beta: float
+) -> None:
     events = trace.events(PROXY)
-    steps = oracle.replay(policy, events, capacity, beta)
+    steps = page_oracle.replay(policy, events, capacity, beta)
     assert live(policy, events, capacity, beta) == steps
     assert replay(policy, arranged(trace), capacity, beta) == [step.outcome for step in steps]
 
 
+def test_oracle_has_all_policies_with_scoring_functions() -> None:
+    assert {name for name, policy in POLICIES.items() if policy.score is not None} == set(page_oracle.TABLE)
+
+
 @cache
-def crowded(seed: int) -> tuple[Trace, Seen, int, float]:
+def crowded(seed: int) -> tuple[Trace, ProxyTimeline, int, float]:
     """A trace in which hardly an event goes without ties and evictions, a capacity and a beta."""
     random = np.random.default_rng(seed)
     pages, requests = int(random.integers(8, 25)), int(random.integers(20, 80))
@@ -75,12 +84,12 @@ def crowded(seed: int) -> tuple[Trace, Seen, int, float]:
     return trace, arranged(trace), int(random.integers(0, 25)), float(random.choice(BETAS))
 
 
-@pytest.mark.parametrize("policy", oracle.POLICIES)
-def test_all_three_agree_on_crowded_traces(policy: str) -> None:
+@pytest.mark.parametrize("policy", page_oracle.POLICIES)
+def test_oracle_cache_and_kernel_agree_on_crowded_traces(policy: str) -> None:
     for seed in range(CROWDED):
         trace, seen, capacity, beta = crowded(seed)
         events = trace.events(PROXY)
-        steps = oracle.replay(policy, events, capacity, beta)
+        steps = page_oracle.replay(policy, events, capacity, beta)
         assert live(policy, events, capacity, beta) == steps, f"seed {seed}"
         assert replay(policy, seen, capacity, beta) == [step.outcome for step in steps], f"seed {seed}"
 
@@ -100,8 +109,8 @@ def news(seed: int, pages: int, events: int) -> Trace:
     return tables(published.tolist(), sizes.tolist(), counts.tolist(), requests)
 
 
-@pytest.mark.parametrize("policy", oracle.POLICIES)
-def test_live_cache_and_kernel_agree_on_a_long_trace(policy: str) -> None:
+@pytest.mark.parametrize("policy", page_oracle.POLICIES)
+def test_cache_and_kernel_agree_on_long_trace(policy: str) -> None:
     trace = news(seed=2003, pages=2000, events=20_000)
     events = trace.events(PROXY)
     assert len(events) == 20_000

@@ -1,4 +1,4 @@
-"""A user's own policies, from a file: used like any other, and precise about what is wrong with them."""
+"""A user's own policies from a file: used like any other, with precise errors."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from replays import Seen, arrange, by_proxy, live, replay
-from traces import Event, Publication, Request, Subscription, Trace
+from support.caching.replays import ProxyTimeline, arrange, by_proxy, live, replay
+from support.caching.traces import Event, Publication, Request, Subscription, Trace
 
 from newsstand.caching import POLICIES, page_cache
-from newsstand.caching.policy_file import PolicyFile
+from newsstand.caching.pages.policy import PolicyFile
 from newsstand.errors import BadInput, BadPolicyFile
 
 Write = Callable[[str], PolicyFile]
 
 EAGER = """
 from newsstand.caching import policy
-from newsstand.caching.policy import balance
+from newsstand.caching.pages.policy import balance
 
 THIRST = 3
 
@@ -60,7 +60,7 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def busy() -> tuple[list[Event], Seen]:
+def busy() -> tuple[list[Event], ProxyTimeline]:
     """A proxy at which six pages of three sizes come and go."""
     trace = Trace(
         [Publication(page, 5 * page, 2 + page % 3) for page in range(6)],
@@ -71,7 +71,7 @@ def busy() -> tuple[list[Event], Seen]:
     return trace.events(0), seen
 
 
-def test_a_policy_from_a_file_is_known_by_its_name(write: Write, known: list[str]) -> None:
+def test_policy_file_registers_policy(write: Write, known: list[str]) -> None:
     write(EAGER).load()
     assert list(POLICIES) == [*known, "eager"]
     policy = POLICIES["eager"]
@@ -80,12 +80,12 @@ def test_a_policy_from_a_file_is_known_by_its_name(write: Write, known: list[str
     assert policy.uses_beta
 
 
-def test_a_policy_from_a_file_reads_beta_only_if_its_functions_do(write: Write) -> None:
+def test_policy_file_uses_beta_only_if_read(write: Write) -> None:
     write(EAGER.replace("balance(demand(e), e.beta)", "demand(e)")).load()
     assert not POLICIES["eager"].uses_beta
 
 
-def test_a_policy_from_a_file_runs_live(write: Write) -> None:
+def test_policy_file_runs_live(write: Write) -> None:
     write(EAGER).load()
     cache = page_cache("eager", capacity=12, beta=1.0)
     assert cache.push("A", 12, 1)
@@ -95,15 +95,15 @@ def test_a_policy_from_a_file_runs_live(write: Write) -> None:
 
 
 @pytest.mark.parametrize("beta", [1.0, 2.0, 0.7])
-def test_the_kernel_compiles_the_policy_and_all_that_it_calls(write: Write, beta: float) -> None:
+def test_policy_file_compiles_with_called_functions(write: Write, beta: float) -> None:
     write(EAGER).load()
     events, seen = busy()
     outcomes = [step.outcome for step in live("eager", events, capacity=8, beta=beta)]
     assert replay("eager", seen, capacity=8, beta=beta) == outcomes
-    assert set(outcomes) == {"hit", "miss", "stored", "refused"}
+    assert set(outcomes) == {"hit", "miss", "stored", "rejected"}
 
 
-def test_a_policy_may_score_in_whole_numbers(write: Write) -> None:
+def test_policy_file_may_return_integers(write: Write) -> None:
     write(
         """
 from newsstand.caching import policy
@@ -117,7 +117,7 @@ def lfu(e):
     assert replay("lfu", seen, capacity=8) == [step.outcome for step in live("lfu", events, capacity=8)]
 
 
-def test_a_file_is_run_once(write: Write) -> None:
+def test_policy_file_runs_once(write: Write) -> None:
     file = write(EAGER)
     file.load()
     eager = POLICIES["eager"]
@@ -125,12 +125,12 @@ def test_a_file_is_run_once(write: Write) -> None:
     assert POLICIES["eager"] is eager
 
 
-def test_a_file_may_register_several_policies(write: Write, known: list[str]) -> None:
+def test_policy_file_may_register_several_policies(write: Write, known: list[str]) -> None:
     write(EAGER + EAGER.replace('"eager"', '"as eager"')).load()
     assert list(POLICIES) == [*known, "eager", "as eager"]
 
 
-def test_a_score_that_is_not_a_number_is_an_error_live_and_compiled(write: Write) -> None:
+def test_policy_file_score_of_nan_is_error(write: Write) -> None:
     write(
         """
 from newsstand.caching import policy
@@ -147,7 +147,7 @@ def lost(e):
         replay("lost", seen, capacity=8)
 
 
-def test_an_infinite_score_leaves_when_all_others_are_infinite_too(write: Write) -> None:
+def test_policy_file_score_may_be_infinite(write: Write) -> None:
     write(
         """
 from newsstand.caching import policy
@@ -162,14 +162,14 @@ def priceless(e):
     assert replay("priceless", seen, capacity=8) == outcomes
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_policy_file_missing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.py"
     with pytest.raises(BadPolicyFile) as error:
         PolicyFile.read(path)
     assert str(error.value) == f"{path}: cannot read the policy file (No such file or directory)"
 
 
-def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+def test_policy_file_of_binary_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadPolicyFile) as error:
@@ -203,9 +203,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_file_is_told_from_the_place_and_leaves_no_trace(
-    write: Write, known: list[str], fault: str
-) -> None:
+def test_policy_file_error_names_line_and_registers_nothing(write: Write, known: list[str], fault: str) -> None:
     source, message = FAULTS[fault]
     file = write(source)
     before, modules = dict(POLICIES), set(sys.modules)
@@ -218,7 +216,7 @@ def test_a_faulty_file_is_told_from_the_place_and_leaves_no_trace(
     assert list(POLICIES) == known
 
 
-def test_a_word_that_push_does_not_know_is_refused(write: Write) -> None:
+def test_policy_rejects_unknown_push_rule(write: Write) -> None:
     file = write(
         """
 from newsstand.caching import policy

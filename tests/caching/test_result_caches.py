@@ -1,4 +1,4 @@
-"""Result caches: every count of every vector, the same as by brute force, and what a broker relies on."""
+"""Result caches: each count of each vector, the same as by brute force, and guarantees to a broker."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import result_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from result_tables import Row, table
+from support.caching import result_oracle
+from support.caching.result_tables import Row, table
+from support.profiles import examples
 
-from newsstand.caching import RESULT_POLICIES, Hit, Removed, ResultCaches, Tail, result_policy
-from newsstand.caching.result_cache import Retrieval
+from newsstand.caching import RESULT_POLICIES, Hit, RemovedObject, ResultCaches, Tail, result_policy
+from newsstand.caching.results.cache import Retrieval
 from newsstand.errors import BadOption, UnknownPolicy
-from newsstand.lab.broker_events import KINDS, BrokerEvents, events_of, read_events
-from newsstand.lab.result_replay import Measured, ReplaySetting, replay
+from newsstand.lab.results.events import KINDS, BrokerEvents, events_of, read_events
+from newsstand.lab.results.replay import Measure, ReplaySetting, replay
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "bad2018"
 VECTORS: dict[str, dict[str, Any]] = {
@@ -42,7 +43,7 @@ def rows_of(events: BrokerEvents) -> list[Row]:
     return list(zip(events.time_ms.tolist(), kinds, *(column.tolist() for column in numbers), strict=True))
 
 
-def same_as_oracle(rows: list[Row], measured: dict[str, Measured], **options: Any) -> None:
+def same_as_oracle(rows: list[Row], measured: dict[str, Measure], **options: Any) -> None:
     counts, sum_rho_T = result_oracle.replay(rows, measured["policy"], measured["cache_bytes"], **options)
     names = {name for name, value in measured.items() if isinstance(value, int)} - {"cache_bytes"}
     assert {name: measured[name] for name in names if measured[name]} == {
@@ -56,7 +57,7 @@ def same_as_oracle(rows: list[Row], measured: dict[str, Measured], **options: An
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("vector", VECTORS)
 class TestVectors:
-    def test_the_caches_come_to_every_measure(self, vector: str, policy: str) -> None:
+    def test_result_caches_agree_with_vectors(self, vector: str, policy: str) -> None:
         parameters = VECTORS[vector]["params"]
         runs = [run for run in VECTORS[vector]["runs"] if run["policy"] == policy]
         assert runs
@@ -69,7 +70,7 @@ class TestVectors:
                 wanted = pytest.approx(value, rel=1e-9, abs=1e-9) if inexact else value
                 assert measured[name] == wanted, f"{name} at {run['cache_bytes']} bytes, {run['evict']}"
 
-    def test_the_oracle_comes_to_every_count(self, vector: str, policy: str) -> None:
+    def test_result_oracle_agrees_with_vectors(self, vector: str, policy: str) -> None:
         parameters = VECTORS[vector]["params"]
         for run in VECTORS[vector]["runs"]:
             if run["policy"] == policy:
@@ -98,7 +99,7 @@ SWITCHES = list(itertools.product(["put", "after"], ["cache", "object"]))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     choices=st.sampled_from([8, 80, 400]).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
     scale=st.sampled_from([1, 3]),
@@ -108,7 +109,7 @@ SWITCHES = list(itertools.product(["put", "after"], ["cache", "object"]))
     windows=st.sampled_from([1, 2, 3]),
     cap=st.sampled_from([0, 5, 12, 1000]),
 )
-def test_no_table_tells_the_caches_from_brute_force(
+def test_result_caches_agree_with_brute_force(
     policy: str,
     choices: bytes,
     scale: int,
@@ -122,7 +123,7 @@ def test_no_table_tells_the_caches_from_brute_force(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_crowded_table_tells_them_either(policy: str) -> None:
+def test_result_caches_agree_with_brute_force_on_crowded_tables(policy: str) -> None:
     for seed in range(60):
         chosen = random.Random(seed)
         rows = table(chosen.randbytes(4 * chosen.randrange(50, 250)), chosen.choice([1, 3]))
@@ -145,11 +146,11 @@ class Model(RuleBasedStateMachine):
         self.acked: dict[tuple[str, str], int] = {}
         self.cached: dict[str, list[tuple[Hit[int], int, set[str]]]] = {}
         self.accessed: dict[str, int] = {}
-        self.crowds: dict[str, set[str]] = {}
+        self.cohorts: dict[str, set[str]] = {}
         self.making_room = False
         self.caches = ResultCaches[str, int]("lsc", 20, window_ms=20, cap_ms=15, on_removed=self.removed)
 
-    def removed(self, gone: Removed[str]) -> None:
+    def removed(self, gone: RemovedObject[str]) -> None:
         (position, size, _), inserted, waiting = self.cached[gone.cache][0]
         assert (position, size, inserted) == (gone.position, gone.size, gone.inserted_ms)
         assert inserted <= gone.at_ms <= self.now
@@ -197,7 +198,7 @@ class Model(RuleBasedStateMachine):
     @rule(name=CACHES, who=PEOPLE)
     def detach(self, name: str, who: str) -> None:
         self.leave(name, who, self.position + 9)
-        self.crowds.get(name, set()).discard(who)
+        self.cohorts.get(name, set()).discard(who)
         assert self.caches.detach(name, who, self.now) == (self.acked.pop((name, who), None) is not None)
 
     @rule(name=CACHES, people=st.sets(PEOPLE), back=st.integers(-1, 3))
@@ -207,36 +208,36 @@ class Model(RuleBasedStateMachine):
             if upto > self.acked.get((name, who), upto):
                 self.acked[name, who] = upto
                 self.leave(name, who, upto)
-                self.crowds.get(name, set()).discard(who)
+                self.cohorts.get(name, set()).discard(who)
         for who in people:
             self.caches.acknowledge(name, who, upto, self.now)
 
     @precondition(lambda self: self.acked)
     @rule(data=st.data())
-    def join_the_crowd(self, data: st.DataObject) -> None:
+    def join_cohort(self, data: st.DataObject) -> None:
         name, who = data.draw(st.sampled_from(sorted(self.acked)))
-        crowd = self.crowds.setdefault(name, set())
+        cohort = self.cohorts.setdefault(name, set())
         after = self.acked[name, who]
-        upto = self.acked[name, min(crowd)] if crowd else max(after, self.position)
+        upto = self.acked[name, min(cohort)] if cohort else max(after, self.position)
         if after > upto:
-            with pytest.raises(ValueError, match="where the crowd"):
-                self.caches.join_crowd(name, who, upto, self.now)
+            with pytest.raises(ValueError, match="where the cohort"):
+                self.caches.join_cohort(name, who, upto, self.now)
             return
-        crowd.add(who)
-        self.retrieve(name, {who}, upto, lambda: self.caches.join_crowd(name, who, upto, self.now))
+        cohort.add(who)
+        self.retrieve(name, {who}, upto, lambda: self.caches.join_cohort(name, who, upto, self.now))
 
     @rule(name=CACHES)
-    def the_crowd_retrieves(self, name: str) -> None:
-        crowd = self.crowds.get(name)
-        if not crowd:
+    def the_cohort_retrieves(self, name: str) -> None:
+        cohort = self.cohorts.get(name)
+        if not cohort:
             return
 
         def push() -> Retrieval | None:
-            pushed = self.caches.retrieve_crowd(name, self.position, self.now)
-            assert pushed is None or pushed[0] == len(crowd)
+            pushed = self.caches.retrieve_cohort(name, self.position, self.now)
+            assert pushed is None or pushed[0] == len(cohort)
             return None if pushed is None else pushed[1]
 
-        self.retrieve(name, crowd, self.position, push)
+        self.retrieve(name, cohort, self.position, push)
 
     def retrieve(self, name: str, people: set[str], upto: int, act: Callable[[], Retrieval | None]) -> None:
         after = self.acked[name, min(people)]
@@ -251,10 +252,10 @@ class Model(RuleBasedStateMachine):
 
     @precondition(lambda self: self.acked)
     @rule(data=st.data())
-    def leave_the_crowd(self, data: st.DataObject) -> None:
+    def leave_the_cohort(self, data: st.DataObject) -> None:
         name, who = data.draw(st.sampled_from(sorted(self.acked)))
-        self.crowds.get(name, set()).discard(who)
-        self.caches.leave_crowd(name, who)
+        self.cohorts.get(name, set()).discard(who)
+        self.caches.leave_cohort(name, who)
 
     def leave(self, name: str, who: str, upto: int) -> None:
         for (position, _, _), _, waiting in self.cached.get(name, []):
@@ -319,20 +320,22 @@ class Model(RuleBasedStateMachine):
             assert self.caches.acked(name, who) == acked
 
 
-Model.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=60)
+Model.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60)
 TestABrokersCalls = Model.TestCase
 
 
-def caches(policy: str, budget: int = 100, **options: Any) -> tuple[ResultCaches[str, str], list[Removed[str]]]:
+def caches(
+    policy: str, budget: int = 100, **options: Any
+) -> tuple[ResultCaches[str, str], list[RemovedObject[str]]]:
     """Caches "a" and "b", with a subscriber each, and the list of what leaves."""
-    gone: list[Removed[str]] = []
+    gone: list[RemovedObject[str]] = []
     made = ResultCaches[str, str](policy, budget, on_removed=gone.append, **options)
     made.attach("a", "ann", 0)
     made.attach("b", "bob", 0)
     return made, gone
 
 
-def test_a_late_retrieval_finds_what_is_newest() -> None:
+def test_late_retrieval_finds_newest_objects() -> None:
     made, _ = caches("lru", 25)
     for position in (1, 2, 3):
         made.put("a", position, 10, f"result {position}", now=position)
@@ -342,7 +345,7 @@ def test_a_late_retrieval_finds_what_is_newest() -> None:
     assert made.held("a") == (2, 3)
 
 
-def test_a_subscriber_can_come_back_to_an_earlier_position() -> None:
+def test_subscriber_may_return_to_earlier_position() -> None:
     made, gone = caches("lsc")
     for position in (1, 2, 3):
         made.put("a", position, 10, "", now=position)
@@ -353,7 +356,7 @@ def test_a_subscriber_can_come_back_to_an_earlier_position() -> None:
     assert [(left.position, left.reason) for left in gone[1:]] == [(2, "abandoned"), (3, "abandoned")]
 
 
-def test_who_is_ahead_after_a_restart_does_not_wait_for_what_the_others_lack() -> None:
+def test_subscriber_ahead_after_restart_does_not_wait() -> None:
     made = ResultCaches[str, str]("lsc", 100)
     made.attach("a", "ann", now=0, acked=60)
     made.attach("a", "bob", now=0, acked=57)
@@ -362,7 +365,7 @@ def test_who_is_ahead_after_a_restart_does_not_wait_for_what_the_others_lack() -
     assert made.objects == 0
 
 
-def test_nothing_is_cached_for_nobody() -> None:
+def test_result_without_subscribers_is_not_cached() -> None:
     made, _ = caches("lru")
     assert not made.put("c", 1, 10, "", now=1)
     made.acknowledge("a", "ann", upto=5, now=1)
@@ -370,7 +373,7 @@ def test_nothing_is_cached_for_nobody() -> None:
     assert made.bytes == 0
 
 
-def test_late_words_of_those_who_left_change_nothing() -> None:
+def test_acknowledgement_after_detach_is_ignored() -> None:
     made, gone = caches("lru")
     made.put("a", 1, 10, "", now=1)
     assert not made.attach("a", "ann", now=2, acked=1)
@@ -382,7 +385,7 @@ def test_late_words_of_those_who_left_change_nothing() -> None:
     assert not gone
 
 
-def test_delivery_is_an_access_and_acknowledgement_is_not() -> None:
+def test_delivery_counts_as_access() -> None:
     made, gone = caches("lru", 20)
     made.attach("a", "cleo", now=0)
     made.put("a", 1, 10, "", now=1)
@@ -394,7 +397,7 @@ def test_delivery_is_an_access_and_acknowledgement_is_not() -> None:
     assert [left.cache for left in gone] == ["b"]
 
 
-def test_an_object_bigger_than_the_budget_does_not_stay() -> None:
+def test_object_larger_than_budget_is_evicted() -> None:
     made, gone = caches("lsc", 15)
     made.put("a", 1, 10, "", now=1)
     made.put("b", 1, 16, "", now=2)
@@ -402,7 +405,7 @@ def test_an_object_bigger_than_the_budget_does_not_stay() -> None:
     assert [left.cache for left in gone] == ["a", "b"]
 
 
-def test_ttl_forgets_on_time_and_says_when_it_has_to_be_called() -> None:
+def test_ttl_expires_in_time_and_returns_next_instant() -> None:
     made, gone = caches("ttl", 100_000, window_ms=1000)
     assert made.ttl("a") == 10
     made.put("a", 1, 10, "", now=5)
@@ -413,7 +416,7 @@ def test_ttl_forgets_on_time_and_says_when_it_has_to_be_called() -> None:
     assert made.next_instant == 1000
 
 
-def test_a_stamp_that_has_passed_waits_for_the_object_to_become_tail() -> None:
+def test_expired_stamp_waits_until_object_is_tail() -> None:
     made, gone = caches("ttl", 100_000, window_ms=20, cap_ms=1000, expiry="object")
     made.advance(now=20)
     made.put("a", 1, 400_000, "stays until 1030", now=30)
@@ -427,12 +430,12 @@ def test_a_stamp_that_has_passed_waits_for_the_object_to_become_tail() -> None:
     assert [(left.position, left.at_ms, left.reason) for left in gone] == [(1, 53, "consumed"), (2, 53, "dropped")]
 
 
-def test_windows_begin_at_the_start() -> None:
+def test_windows_begin_at_start_ms() -> None:
     made = ResultCaches[str, str]("exp", 100, window_ms=1000, start_ms=1_700_000_000_000)
     assert made.next_instant == 1_700_000_001_000
 
 
-def test_times_to_live_share_the_budget_by_subscribers() -> None:
+def test_times_to_live_share_budget_by_subscribers() -> None:
     expected: list[tuple[int, float]] = []
     made = ResultCaches[str, str](
         "lru", 1000, window_ms=100, on_recompute=lambda at_ms, size: expected.append((at_ms, size))
@@ -447,7 +450,7 @@ def test_times_to_live_share_the_budget_by_subscribers() -> None:
     assert expected == [(100, 1000.0)]
 
 
-def test_a_time_to_live_outlasts_the_last_subscriber_until_the_window_closes() -> None:
+def test_time_to_live_stays_until_window_closes() -> None:
     made, _ = caches("ttl", 100, window_ms=100)
     made.advance(now=100)
     made.detach("a", "ann", now=110)
@@ -458,7 +461,7 @@ def test_a_time_to_live_outlasts_the_last_subscriber_until_the_window_closes() -
     assert made.ttl("a") == 0
 
 
-def test_a_switch_keeps_what_the_new_policy_can_keep() -> None:
+def test_policy_switch_keeps_objects() -> None:
     made, gone = caches("ttl", 25, cap_ms=1000, window_ms=10)
     made.advance(now=10)
     for position in (1, 2, 3):
@@ -478,7 +481,7 @@ def test_a_switch_keeps_what_the_new_policy_can_keep() -> None:
     assert made.put("a", 5, 10, "", now=17)
 
 
-def test_a_smaller_budget_takes_hold_at_once() -> None:
+def test_smaller_budget_evicts_at_once() -> None:
     made, gone = caches("lsc")
     made.put("a", 1, 10, "", now=1)
     made.put("b", 1, 10, "", now=1)
@@ -486,7 +489,7 @@ def test_a_smaller_budget_takes_hold_at_once() -> None:
     assert [left.cache for left in gone] == ["a"]
 
 
-def test_a_policy_is_one_decorated_function() -> None:
+def test_result_policy_is_decorated_function() -> None:
     @result_policy("biggest")
     def biggest(tail: Tail) -> float:
         """The biggest tail leaves first."""
@@ -502,15 +505,15 @@ def test_a_policy_is_one_decorated_function() -> None:
         del RESULT_POLICIES["biggest"]
 
 
-def test_the_policies_of_the_paper_are_listed_in_order() -> None:
+def test_result_policies_list_paper_policies_in_order() -> None:
     assert list(RESULT_POLICIES)[: len(POLICIES)] == POLICIES
     assert all(policy.title for policy in RESULT_POLICIES.values())
 
 
-def test_mistakes_are_named() -> None:
+def test_result_caches_reject_invalid_arguments() -> None:
     with pytest.raises(UnknownPolicy, match="unknown policy 'lfu' of result caches; known: nc, lru"):
         ResultCaches[str, str]("lfu", 100)
-    with pytest.raises(BadOption, match="window_ms is 0"):
+    with pytest.raises(BadOption, match="window_ms 0: must be at least 1"):
         ResultCaches[str, str]("lru", 100, window_ms=0)
     with pytest.raises(BadOption, match="at least 0"):
         ResultCaches[str, str]("lru", -1)

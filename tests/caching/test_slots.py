@@ -57,14 +57,14 @@ TestAgainstAList = AgainstAList.TestCase
 
 
 @given(st.lists(KEYS))
-def test_without_slots_nothing_stays(keys: list[int]) -> None:
+def test_slot_cache_without_slots_is_empty(keys: list[int]) -> None:
     cache: SlotCache[int, None] = SlotCache(0)
     assert [cache.put(key, None) for key in keys] == [(key, None) for key in keys]
     assert list(cache) == []
 
 
 @pytest.mark.parametrize("move", ["regenerate", "degrade"])
-def test_what_is_not_there_cannot_move_and_nothing_else_does(move: str) -> None:
+def test_slot_cache_rejects_moves_of_missing_items(move: str) -> None:
     cache: SlotCache[str, int] = SlotCache(3)
     for number, key in enumerate("abc"):
         cache.put(key, number)
@@ -73,11 +73,11 @@ def test_what_is_not_there_cannot_move_and_nothing_else_does(move: str) -> None:
     assert list(cache) == ["c", "b", "a"]
 
 
-def test_what_is_not_there_has_no_position() -> None:
+def test_slot_cache_has_no_position_of_missing_items() -> None:
     with pytest.raises(KeyError):
         SlotCache[str, int](1).position("x")
 
 
-def test_slots_cannot_be_fewer_than_none() -> None:
+def test_slot_cache_rejects_negative_slots() -> None:
     with pytest.raises(ValueError, match="-1 slots"):
         SlotCache[str, int](-1)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-import oracle
 import pytest
-import vectors
-from replays import arrange, by_proxy, decide, live
-from traces import Event, counts, room
+from support.caching import page_oracle, vectors
+from support.caching.replays import arrange, by_proxy, decide, live
+from support.caching.traces import Event, counts, room
 
 from newsstand.caching import POLICIES
-from newsstand.lab.tally import COUNTS, new_counts, tally
+from newsstand.lab.pages.replay import COUNTS, new_counts, tally
 
 pytestmark = [
-    pytest.mark.parametrize("policy", oracle.POLICIES),
+    pytest.mark.parametrize("policy", page_oracle.POLICIES),
     pytest.mark.parametrize("vector", vectors.NAMES),
 ]
 Decide = Callable[[list[Event], int, float], list[str]]
@@ -37,15 +36,17 @@ def check(vector: str, policy: str, outcomes: Decide) -> None:
         assert proxies == run.proxies, f"at capacity {run.capacity}"
 
 
-def test_the_oracle_comes_to_the_counts(vector: str, policy: str) -> None:
+def test_vectors_agree_with_oracle(vector: str, policy: str) -> None:
     check(
         vector,
         policy,
-        lambda events, capacity, beta: [step.outcome for step in oracle.replay(policy, events, capacity, beta)],
+        lambda events, capacity, beta: [
+            step.outcome for step in page_oracle.replay(policy, events, capacity, beta)
+        ],
     )
 
 
-def test_the_live_cache_comes_to_the_counts(vector: str, policy: str) -> None:
+def test_vectors_agree_with_live_cache(vector: str, policy: str) -> None:
     check(
         vector,
         policy,
@@ -53,7 +54,7 @@ def test_the_live_cache_comes_to_the_counts(vector: str, policy: str) -> None:
     )
 
 
-def test_the_kernel_comes_to_the_counts(vector: str, policy: str) -> None:
+def test_vectors_agree_with_kernel(vector: str, policy: str) -> None:
     timeline = arrange(vectors.trace(vector))
     for run in vectors.expected(vector, policy):
         counts = new_counts(len(timeline))

@@ -1,25 +1,25 @@
-"""`newsstand channel`: tried on what is recorded or on a file, explained by a cluster or without one."""
+"""`newsstand channel`: trials on recorded publications or a file, explanations with and without a cluster."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
+from support.cluster.standin import StandIn, serving
 
+from newsstand.auth.api_tokens import admin_token, new_token
 from newsstand.cli.main import run
 from newsstand.cluster.app_folder import read_app
-from newsstand.cluster.log_files import FileLog
-from newsstand.cluster.results_sqlite import SqliteResults
-from newsstand.cluster.tokens import admin_token
+from newsstand.cluster.log.files.log import FileLog
+from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
+from newsstand.cluster.results.model import SuspendedStreamInfo
+from newsstand.cluster.results.stores import ResultStores
 from newsstand.model import Broker
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # where the stand-in of the cluster lives
-from standin import StandIn, serving
 
 APP = """
 [datasets.reports]
@@ -75,24 +75,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / app / "newsstand.toml").write_text(APP)
     (folder / "good.ndjson").write_text("\n".join(json.dumps({**one, "id": f"f{one['id']}"}) for one in REPORTS))
     (folder / "mixed.ndjson").write_text(json.dumps(REPORTS[0]) + '\n\n{"id": 1}\nnonsense\n')
-    (folder / "refused.json").write_text('[{"id": 1}, {}]')
+    (folder / "rejected.json").write_text('[{"id": 1}, {}]')
     (folder / "none.ndjson").write_text("\n")
     (folder / "cut.json").write_text('[{"id": ')
     data = read_app(folder / "app").data
     log = FileLog(data / "log")
     log.append("reports", lines(REPORTS), 1000)
     log.append("shelters", lines(SHELTERS), 1000)
-    results = SqliteResults(data / "results.sqlite")
-    results.begin("of_kind", 0)
+    results = ResultStores(SqliteResultDatabase(data / "results.sqlite"))
+    results.results.add_channel("of_kind", 0)
     for broker in ("north", "south"):
-        results.register(Broker(broker, "http://127.0.0.1:9/", "secret"))
-        results.subscribe(broker, "of_kind", {("flood",): 1, ("snow",): 1})
+        results.outbox.put_broker(Broker(broker, "http://127.0.0.1:9/", "secret"))
+        results.subscriptions.subscribe(broker, {"of_kind": {("flood",): 1, ("snow",): 1}})
     yield folder
     results.close()
     log.close()
 
 
-Told = dict[str, dict[str, object]]
+Outcomes = dict[str, dict[str, object]]
 
 COMMANDS = {
     "named": ["try", "app", "severe", "--value", "least=2", "--value", "test=false"],
@@ -107,25 +107,25 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path, lent: Callable[[], AbstractContextManager[None]]) -> Told:
+def reply(folder: Path, lent: Callable[[], AbstractContextManager[None]]) -> Outcomes:
     """What each command prints."""
-    told: Told = {}
+    reply: Outcomes = {}
     for name, words in COMMANDS.items():
         with lent(), chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
             code = run(["channel", *words])
-        told[name] = {"code": code, "out": out.getvalue(), "err": err.getvalue()}
-    assert {name: one["code"] for name, one in told.items() if one["code"]} == {}, told
-    return told
+        reply[name] = {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+    assert {name: one["code"] for name, one in reply.items() if one["code"]} == {}, reply
+    return reply
 
 
-def facts(told: Told, name: str) -> dict[str, object]:
-    known = json.loads(str(told[name]["out"]))
+def facts(reply: Outcomes, name: str) -> dict[str, object]:
+    known = json.loads(str(reply[name]["out"]))
     assert isinstance(known, dict)
     return known
 
 
-def test_a_trial_counts_what_each_set_of_values_gets(told: Told) -> None:
-    known = facts(told, "sets")
+def test_trial_counts_results_of_each_set_of_values(reply: Outcomes) -> None:
+    known = facts(reply, "sets")
     assert known["by_values"] == [{"values": [1.0, 1.0], "results": 2}, {"values": [1.0, 9.0], "results": 1}]
     assert known["publications"] == 3
     assert known["output"] == {"id": "string", "name": "string"}
@@ -136,28 +136,28 @@ def test_a_trial_counts_what_each_set_of_values_gets(told: Told) -> None:
     ], "the shelters are where they were last said to be"
 
 
-def test_a_trial_is_shown_as_a_table_with_a_sample(told: Told) -> None:
-    printed = str(told["named"]["out"]).splitlines()
+def test_trial_is_shown_as_table_with_sample(reply: Outcomes) -> None:
+    printed = str(reply["named"]["out"]).splitlines()
     assert [line.split() for line in printed[:2]] == [["least", "test", "results"], ["2", "False", "2"]]
     assert '2, False from 3: {"id": "e3"}' in printed
     assert printed[-1].startswith("severe: 2 results of 3 publications in ")
-    assert told["named"]["err"] == ""
+    assert reply["named"]["err"] == ""
 
 
-def test_a_trial_takes_a_part_and_a_channel_without_parameters_needs_no_values(told: Told) -> None:
-    known = facts(told, "part")
+def test_trial_of_part_of_log_without_parameters_needs_no_values(reply: Outcomes) -> None:
+    known = facts(reply, "part")
     assert (known["publications"], known["results"]) == (1, 1)
     assert known["by_values"] == [{"values": [], "results": 1}]
 
 
-def test_a_file_stands_for_what_is_new_and_the_data_folder_for_what_is_stored(told: Told) -> None:
-    assert facts(told, "file")["sample"] == [
+def test_trial_reads_new_records_from_file_and_stored_ones_from_data_folder(reply: Outcomes) -> None:
+    assert facts(reply, "file")["sample"] == [
         {"values": [1.0, 9.0], "publication": 3, "payload": {"id": "fe3", "name": "school"}}
     ]
-    assert facts(told, "nothing")["results"] == 2, "no data folder is needed"
+    assert facts(reply, "nothing")["results"] == 2, "no data folder is needed"
 
 
-def test_looking_makes_no_data_folder(told: Told, folder: Path) -> None:
+def test_trial_creates_no_data_folder(reply: Outcomes, folder: Path) -> None:
     assert not (folder / "empty" / "data").exists()
     assert sorted(path.name for path in (folder / "app" / "data").iterdir() if "sqlite-" not in path.name) == [
         "log",
@@ -165,14 +165,14 @@ def test_looking_makes_no_data_folder(told: Told, folder: Path) -> None:
     ]
 
 
-def test_records_of_a_file_that_are_refused_are_told_by_their_lines(told: Told) -> None:
-    refused = [line.split(" ")[0] for line in str(told["mixed"]["err"]).splitlines()]
-    assert refused == ["mixed.ndjson:3:", "mixed.ndjson:4:"]
-    assert "of_kind: 1 results of 1 publications" in str(told["mixed"]["out"])
+def test_rejected_records_of_file_are_reported_by_lines(reply: Outcomes) -> None:
+    rejected = [line.split(" ")[0] for line in str(reply["mixed"]["err"]).splitlines()]
+    assert rejected == ["mixed.ndjson:3:", "mixed.ndjson:4:"]
+    assert "of_kind: 1 results of 1 publications" in str(reply["mixed"]["out"])
 
 
-def test_a_channel_is_explained_from_the_data_folder(told: Told) -> None:
-    known = facts(told, "explained")
+def test_channel_is_explained_from_data_folder(reply: Outcomes) -> None:
+    known = facts(reply, "explained")
     assert (known["subscriptions"], known["streams"]) == (4, 2)
     assert known["runs_with"] == ["all", "severe"]
     recent = known["recent"]
@@ -185,8 +185,8 @@ def test_a_channel_is_explained_from_the_data_folder(told: Told) -> None:
     assert plan["warnings"] == []
 
 
-def test_a_warning_stands_first_also_before_anybody_subscribes(told: Told) -> None:
-    printed = str(told["warned"]["out"]).splitlines()
+def test_warning_comes_first_even_without_subscribers(reply: Outcomes) -> None:
+    printed = str(reply["warned"]["out"]).splitlines()
     assert printed[0].startswith("WARNING: no equality or distance ties a parameter to a dataset")
     assert printed[1] == "severe: 0 subscriptions share 0 streams"
 
@@ -197,7 +197,7 @@ def test_a_warning_stands_first_also_before_anybody_subscribes(told: Told) -> No
         ("try app nowhere", "no channel 'nowhere'; there are: all, near, of_kind, severe"),
         ("try app of_kind", "channel 'of_kind': parameter 'kind' is missing"),
         ("try app of_kind --value sort=x", "channel 'of_kind': no parameter 'sort'; it has: kind"),
-        ("try app of_kind --value kind", "--value kind: is not of the form name=value"),
+        ("try app of_kind --value kind", "--value kind: must have the form name=value"),
         ("try app of_kind --value kind=a --value kind=b", "--value kind=b: 'kind' is given twice; use --values"),
         ("try app severe --value least=x", "channel 'severe': parameter 'test' is missing"),
         (
@@ -212,35 +212,42 @@ def test_a_warning_stands_first_also_before_anybody_subscribes(told: Told) -> No
         ("try app of_kind --values {", "--values {: is not JSON"),
         ("try app of_kind --values 7", "--values 7: give an object"),
         ("try app of_kind --values [[]]", "channel 'of_kind', parameter 'kind': [] is not a string"),
-        ("try app of_kind --values []", "channel 'of_kind': it has 1 parameters"),
-        ("try app all --from 3 --until 2", "--until 2: is before --from 3"),
+        ("try app of_kind --values []", "channel 'of_kind': expected 1 value"),
+        ("try app all --from 3 --until 2", "--until 2: must not be before --from 3"),
         ("try app all --file absent.ndjson", "absent.ndjson: no such file"),
         ("try app all --file cut.json", "cut.json: "),
         ("try app all --file none.ndjson", "none.ndjson: has no records"),
         (
-            "try app all --file refused.json",
-            "refused.json: all 2 records were refused; refused.json:1: field 'id'",
+            "try app all --file rejected.json",
+            "rejected.json: all 2 records were rejected; rejected.json:1: field 'id'",
         ),
         ("try empty all", "data folder empty/data: has no log, no cluster ever ran there; name a file of records"),
         ("try absent all", "absent: no such folder"),
         ("explain app nowhere", "no channel 'nowhere'; there are: all, near, of_kind, severe"),
-        (
-            "explain app all --url http://127.0.0.1:1 --token-file token",
-            "--url http://127.0.0.1:1: does not answer",
-        ),
     ],
 )
-def test_a_mistake_is_one_line_and_shows_before_spark_starts(
+def test_mistake_is_one_line_before_spark_starts(
     words: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    Path("token").write_text("nst_x")
     assert run(["channel", *words.split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"newsstand: {said}")
 
 
-def test_a_log_without_publications_of_the_dataset_is_told(
+@pytest.mark.parametrize("command", ["explain", "suspended"])
+def test_cluster_that_does_not_answer_is_reported(
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    Path("token").write_text("nst_x")
+    address = ["--url", "http://127.0.0.1:1", "--token-file", "token"]
+    assert run(["channel", command, "app", "all", *address]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("newsstand: http://127.0.0.1:1: does not answer")
+
+
+def test_log_without_publications_of_dataset_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "newsstand.toml").write_text(APP)
@@ -250,7 +257,7 @@ def test_a_log_without_publications_of_the_dataset_is_told(
     assert f"{tmp_path}/elsewhere: nothing was published to 'reports' yet" in capsys.readouterr().err
 
 
-def test_an_address_that_a_killed_cluster_left_is_passed_over(
+def test_address_of_killed_cluster_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
@@ -259,11 +266,11 @@ def test_an_address_that_a_killed_cluster_left_is_passed_over(
     (tmp_path / "data" / "address").write_text("http://127.0.0.1:1\n")
     assert run(["channel", "explain", str(tmp_path), "nowhere"]) == 2
     note, error = capsys.readouterr().err.splitlines()
-    assert note == "note: http://127.0.0.1:1 does not answer; told from the data folder"
+    assert note == "note: http://127.0.0.1:1 does not answer; explained from the data folder"
     assert error.startswith("newsstand: no channel 'nowhere'")
 
 
-def test_a_running_cluster_is_asked(
+def test_running_cluster_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
@@ -280,7 +287,9 @@ def test_a_running_cluster_is_asked(
         },
         "recent": {"publications": 10, "results": 3, "streams": 2, "seconds": 0.5},
     }
-    monkeypatch.setattr(StandIn, "explain", lambda self, name: {**known, "channel": self.channel(name).name})
+    monkeypatch.setattr(
+        StandIn, "explain", lambda self, name: {**known, "channel": self.catalog.channel(name).name}
+    )
     token, _ = admin_token(cluster.app.data, bytes(32))
     with serving(cluster, {"admin": token}) as url:
         (cluster.app.data / "address").write_text(url + "\n")
@@ -300,3 +309,61 @@ def test_a_running_cluster_is_asked(
         assert capsys.readouterr().out.splitlines()[-1] == "fails on the last 10 publications: DIVIDE_BY_ZERO"
         assert run(["channel", "explain", str(tmp_path), "nowhere"]) == 2
         assert "no channel 'nowhere'" in capsys.readouterr().err
+
+
+def test_suspensions_of_all_pages_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    cluster = StandIn(tmp_path)
+    known = [
+        SuspendedStreamInfo(number, (f"v{number}",), "BadCast: no number", 70, 5, 2) for number in range(1, 2002)
+    ]
+    monkeypatch.setattr(StandIn, "suspensions", lambda self, name: known if self.catalog.channel(name) else [])
+    token, _ = admin_token(cluster.app.data, bytes(32))
+    with serving(cluster, {"admin": token}) as url:
+        (cluster.app.data / "address").write_text(url + "\n")
+        assert run(["channel", "suspended", str(tmp_path), "by_kind", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"suspensions": json.loads(msgspec.json.encode(known))}
+        assert run(["channel", "suspended", str(tmp_path), "by_kind"]) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert (len(printed), printed[-1]) == (2002, "by_kind: 2001 suspended")
+        assert printed[2000] == '["v2001"], 2 subscriptions: BadCast: no number'
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("nowhere", "no channel 'nowhere'; there are: by_kind"),
+        ("nowhere --resume", "no channel 'nowhere'; there are: by_kind"),
+        ("nowhere --json", "no channel 'nowhere'; there are: by_kind"),
+        ("by_kind? --resume", "no channel 'by_kind?'; there are: by_kind"),
+        ("by_kind# --resume", "no channel 'by_kind#'; there are: by_kind"),
+        ("by_kind --resume --token-file reader", "the token 'reader' lacks the scope admin"),
+        ("by_kind --token-file none", "the token is not known"),
+    ],
+)
+def test_suspensions_error_is_one_line(
+    words: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    monkeypatch.chdir(tmp_path)
+    cluster = StandIn(tmp_path)
+    admin, _ = admin_token(cluster.app.data, bytes(32))
+    text, reader = new_token("reader", ["read"], bytes(31) + b"r")
+    Path("reader").write_text(text)
+    Path("none").write_text(new_token("none", ["admin"], bytes(31) + b"n")[0])
+    with serving(cluster, {"admin": admin, "reader": reader}) as url:
+        (cluster.app.data / "address").write_text(url + "\n")
+        assert run(["channel", "suspended", ".", *words.split()]) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert line.startswith(f"newsstand: {said}")
+    assert printed.out == ""
+    assert [one.name for one in cluster.catalog.channels().values()] == ["by_kind"], (
+        "nothing else happens to the channel"
+    )

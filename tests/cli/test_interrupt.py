@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command at once, in one line, and nothing of it stays behind."""
+"""Ctrl-C ends a command at once, in one line, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def marked(mark: str) -> dict[int, str]:
 def wait_until(true: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "not printed within the deadline"
         time.sleep(0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["while Spark starts", "while requests are drawn"])
-def test_ctrl_c_leaves_one_line_and_nothing_else(tmp_path: Path, moment: str) -> None:
+def test_interrupt_prints_one_line(tmp_path: Path, moment: str) -> None:
     mark = uuid.uuid4().hex
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     command = "workload chen2003 --out out/week --requests 800000 --proxies 50 --pages 50 --master local[2]"

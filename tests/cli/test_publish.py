@@ -1,27 +1,24 @@
-"""`newsstand publish`: every record counts once, whatever is repeated, refused or cut off."""
+"""`newsstand publish`: every record counts once, even if it is repeated, rejected or cut off."""
 
 from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cluster.standin import StandIn, serving
 
+from newsstand.auth.api_tokens import admin_token, admin_token_path, find_token, new_token
+from newsstand.cli.data.batches import LineReader, RecordBatch, array_batches, follow
+from newsstand.cli.data.publish import MOST_SHOWN, BatchSender, batches
 from newsstand.cli.main import run
-from newsstand.cli.publications import Batch, LineReader, array_batches, follow
-from newsstand.cli.publish import Sender, batches
-from newsstand.cluster.tokens import admin_token, admin_token_path, find_token, new_token
 from newsstand.errors import BadInput, Busy, NewsstandError
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))  # where the stand-in of the cluster lives
-from standin import StandIn, serving
+from newsstand.http.client import BlockingHttpClient
 
 
 @pytest.fixture
@@ -50,7 +47,7 @@ def publish(*words: str) -> int:
     return run(["publish", "app", "emergencies", *words])
 
 
-def test_a_file_is_published_in_batches_and_a_second_run_adds_nothing(
+def test_file_is_published_in_batches_and_second_run_adds_nothing(
     cluster: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("reports.ndjson").write_text("\n".join(line(n) for n in range(25)))
@@ -58,13 +55,13 @@ def test_a_file_is_published_in_batches_and_a_second_run_adds_nothing(
     assert capsys.readouterr().out == "emergencies: 25 accepted\n"
     assert ids(cluster) == [f"e{n}" for n in range(25)]
     assert publish("reports.ndjson", "--batch", "10", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["accepted"], told["repeated"], told["first"], told["last"]) == (0, 25, 1, 25)
+    message = json.loads(capsys.readouterr().out)
+    assert (message["accepted"], message["repeated"], message["first"], message["last"]) == (0, 25, 1, 25)
     assert publish("reports.ndjson", "--key-prefix", "again") == 0
     assert len(ids(cluster)) == 50
 
 
-def test_a_json_array_and_one_object_are_published_too(cluster: StandIn) -> None:
+def test_json_array_and_single_object_are_published(cluster: StandIn) -> None:
     Path("array.json").write_text("[\n" + ",\n".join(line(n) for n in range(5)) + "\n]")
     Path("one.json").write_text(json.dumps({"id": "e5", "kind": "fire"}, indent=2))
     assert publish("array.json", "--batch", "2") == 0
@@ -79,19 +76,19 @@ def test_standard_input_is_published(cluster: StandIn, monkeypatch: pytest.Monke
     assert ids(cluster) == ["e1", "e1"]
 
 
-def test_refused_records_are_told_by_their_lines_and_the_others_go_in(
+def test_rejected_records_are_reported_by_lines_and_others_accepted(
     cluster: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("reports.ndjson").write_text(f'{line(1)}\n\n{{"id": 2}}\n{line(3)}\nnonsense\n{line(5)}\n')
     assert publish("reports.ndjson", "--batch", "2") == 2
     printed = capsys.readouterr()
     assert [text.split(" ")[0] for text in printed.err.splitlines()] == ["reports.ndjson:3:", "reports.ndjson:5:"]
-    assert printed.out == "emergencies: 3 accepted, 2 refused\n"
+    assert printed.out == "emergencies: 3 accepted, 2 rejected\n"
     assert ids(cluster) == ["e1", "e3", "e5"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["absent.ndjson"], "absent.ndjson: no such file"),
         (["-", "--follow"], "--follow: standard input cannot be followed"),
@@ -105,15 +102,15 @@ def test_refused_records_are_told_by_their_lines_and_the_others_go_in(
         (["good.ndjson", "--url", "http://127.0.0.1:1", "--patience", "0"], "records 1 to 1: http://127.0.0.1:1"),
     ],
 )
-def test_a_mistake_is_one_line(
-    words: list[str], told: str, cluster: StandIn, capsys: pytest.CaptureFixture[str]
+def test_mistake_is_one_line(
+    words: list[str], message: str, cluster: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("good.ndjson").write_text(line(1))
     Path("bad.json").write_text("{}\n{}")
     Path("wrong.token").write_text(new_token("x", ["read"], b"w" * 32)[0])
     assert publish(*words) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"newsstand: {told}")
+    assert said.startswith(f"newsstand: {message}")
     assert cluster.published == {}
 
 
@@ -146,7 +143,7 @@ def test_csv_is_recognised(
     assert cluster.published == {}
 
 
-def test_csv_is_recognised_in_a_file_that_is_followed(tmp_path: Path) -> None:
+def test_csv_is_recognised_in_followed_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with pytest.raises(BadInput, match="log, line 2: this looks like CSV"):
         followed(path, Growth(add(path, "\nid,kind\n")))
@@ -155,20 +152,20 @@ def test_csv_is_recognised_in_a_file_that_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['"a,b"\n', '{"id": 1,}\n', "so, no\n{}\n", "nonsense\n", "\n"])
-def test_lines_that_are_malformed_or_of_another_type_are_not_taken_for_csv(content: str, tmp_path: Path) -> None:
+def test_csv_is_not_assumed_for_malformed_lines_or_other_types(content: str, tmp_path: Path) -> None:
     path = tmp_path / "x.ndjson"
     path.write_text(content)
     read = [text for one in batches(str(path), 10) for text in one.body.split(b"\n")]
     assert read == [text for text in content.encode().split(b"\n") if text]
 
 
-def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) -> None:
+def test_busy_cluster_is_awaited_and_full_one_is_not(cluster: StandIn) -> None:
     waits: list[float] = []
     token = find_token(cluster.app.data, None, None)
     url = (cluster.app.data / "address").read_text().strip()
-    one = Batch(line(1).encode(), "ndjson", (1,), 0, 10)
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, trust_env=False) as client:
-        sender = Sender(
+    one = RecordBatch(line(1).encode(), "ndjson", (1,), 0, 10)
+    with BlockingHttpClient(url, headers={"Authorization": f"Bearer {token}"}) as client:
+        sender = BatchSender(
             client,
             "/datasets/emergencies/publications",
             100,
@@ -177,7 +174,7 @@ def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) ->
             clock=lambda: sum(waits),
         )
         cluster.failing = [Busy("behind", 7), ZeroDivisionError()]
-        assert sender.send(one, "k")["accepted"] == 1
+        assert sender.send(one, "k").accepted == 1
         assert waits == [7, 0.2]
         cluster.failing = [Busy("behind", 60), Busy("behind", 60)]
         with pytest.raises(Busy, match="records 1 to 1: behind; gave up, run the command again"):
@@ -187,10 +184,10 @@ def test_a_busy_cluster_is_waited_for_and_a_full_one_is_not(cluster: StandIn) ->
             sender.send(one, "m")
 
 
-def test_waiting_for_a_cluster_that_does_not_answer_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wait_for_unresponsive_cluster_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     waits: list[float] = []
-    with httpx.Client(base_url="http://127.0.0.1:1", trust_env=False) as client:
-        sender = Sender(
+    with BlockingHttpClient("http://127.0.0.1:1") as client:
+        sender = BatchSender(
             client,
             "/datasets/emergencies/publications",
             60,
@@ -202,7 +199,7 @@ def test_waiting_for_a_cluster_that_does_not_answer_is_reported(capsys: pytest.C
         with pytest.raises(
             BadInput, match=r"records 1 to 1: http://127\.0\.0\.1:1 \(from app/data/address\) does not"
         ):
-            sender.send(Batch(line(1).encode(), "ndjson", (1,), 0, 10), "k")
+            sender.send(RecordBatch(line(1).encode(), "ndjson", (1,), 0, 10), "k")
     said = capsys.readouterr().err.splitlines()
     assert all(one.startswith("waiting for http://127.0.0.1:1 (from app/data/address): does not") for one in said)
     assert said[0].endswith("giving up in 60 s")
@@ -212,7 +209,7 @@ def test_waiting_for_a_cluster_that_does_not_answer_is_reported(capsys: pytest.C
 
 
 @pytest.mark.parametrize("origin", ["--url", "app/data/address", "[cluster] of app/newsstand.toml"])
-def test_the_line_about_waiting_says_where_the_address_is_written(
+def test_wait_report_names_source_of_address(
     origin: str, cluster: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("good.ndjson").write_text(line(1))
@@ -231,7 +228,7 @@ def test_the_line_about_waiting_says_where_the_address_is_written(
     assert last.endswith("start the cluster or name its address with --url, and run the command again to go on")
 
 
-def test_the_clusters_own_token_is_found(cluster: StandIn) -> None:
+def test_cluster_token_is_found(cluster: StandIn) -> None:
     assert admin_token_path(cluster.app.data).exists()
     Path("good.ndjson").write_text(line(1))
     assert publish("good.ndjson") == 0
@@ -243,7 +240,7 @@ def test_the_clusters_own_token_is_found(cluster: StandIn) -> None:
 @given(
     st.lists(st.sampled_from([b"", b"{}", b'{"id": "x"}', b"  "]), max_size=30), st.integers(1, 7), st.booleans()
 )
-def test_batches_hold_every_line_once_with_its_number(lines: list[bytes], most: int, ended: bool) -> None:
+def test_batches_contain_each_line_once_with_its_number(lines: list[bytes], most: int, ended: bool) -> None:
     content = b"\n".join(lines) + (b"\n" if ended else b"")
     reader = LineReader(io.BytesIO(content))
     batches = []
@@ -256,23 +253,23 @@ def test_batches_hold_every_line_once_with_its_number(lines: list[bytes], most: 
 
 
 @given(st.integers(1, 20), st.integers(1, 7))
-def test_an_array_is_cut_into_arrays(count: int, most: int) -> None:
+def test_array_is_divided_into_arrays(count: int, most: int) -> None:
     content = json.dumps([{"n": n} for n in range(count)]).encode()
     batches = list(array_batches(content, "x.json", most))
     assert [one["n"] for batch in batches for one in json.loads(batch.body)] == list(range(count))
     assert [n for batch in batches for n in batch.numbers] == list(range(1, count + 1))
 
 
-def test_a_key_tells_apart_what_differs() -> None:
-    plain = Batch(b"{}", "ndjson", (1,), 0, 2)
+def test_key_distinguishes_different_batches() -> None:
+    plain = RecordBatch(b"{}", "ndjson", (1,), 0, 2)
     others = [
-        Batch(b"[]", "ndjson", (1,), 0, 2),
-        Batch(b"{}", "ndjson", (1,), 3, 5),
-        Batch(b"{}", "ndjson", (1,), 0, 2, generation=1),
+        RecordBatch(b"[]", "ndjson", (1,), 0, 2),
+        RecordBatch(b"{}", "ndjson", (1,), 3, 5),
+        RecordBatch(b"{}", "ndjson", (1,), 0, 2, generation=1),
     ]
     keys = {plain.key("a"), plain.key("b"), *(one.key("a") for one in others)}
     assert len(keys) == 5
-    assert plain.key("a") == Batch(b"{}", "ndjson", (1,), 0, 2).key("a")
+    assert plain.key("a") == RecordBatch(b"{}", "ndjson", (1,), 0, 2).key("a")
 
 
 # Following
@@ -292,7 +289,7 @@ class Growth:
             step()
 
 
-def followed(path: Path, growth: Growth, most: int = 100) -> list[Batch]:
+def followed(path: Path, growth: Growth, most: int = 100) -> list[RecordBatch]:
     batches = []
     try:
         for one in follow(path, path.with_suffix(".progress"), most, growth):
@@ -310,7 +307,7 @@ def add(path: Path, text: str) -> object:
     return step
 
 
-def test_a_growing_file_is_followed_line_by_whole_line(tmp_path: Path) -> None:
+def test_growing_file_is_followed_by_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     growth = Growth(add(path, "a\nb"), add(path, "c\n"), None, add(path, "d\n"))
     batches = followed(path, growth)
@@ -319,7 +316,7 @@ def test_a_growing_file_is_followed_line_by_whole_line(tmp_path: Path) -> None:
     assert followed(path, Growth(add(path, "e\n")))[0].numbers == (4,)
 
 
-def test_a_batch_that_was_cut_off_is_made_again_exactly_as_it_was(tmp_path: Path) -> None:
+def test_interrupted_batch_is_repeated_exactly(tmp_path: Path) -> None:
     path, kept = tmp_path / "log", tmp_path / "kept"
     path.write_text("a\nb\n\n")
     (cut_off,) = islice(follow(path, kept, 100), 1)  # taken, and never answered
@@ -331,7 +328,7 @@ def test_a_batch_that_was_cut_off_is_made_again_exactly_as_it_was(tmp_path: Path
     assert third.key("x") == second.key("x")
 
 
-def test_a_file_that_is_replaced_or_cut_begins_anew_under_other_keys(tmp_path: Path) -> None:
+def test_replaced_or_truncated_file_restarts_under_other_keys(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a\n")
 
@@ -346,14 +343,28 @@ def test_a_file_that_is_replaced_or_cut_begins_anew_under_other_keys(tmp_path: P
     assert len({one.key("x") for one in batches}) == 4
 
 
-def test_following_ends_with_ctrl_c_and_resumes(
+def test_follow_ends_with_ctrl_c_and_resumes(
     cluster: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path("reports.ndjson")
     path.write_text(line(1) + "\n")
     for n in (2, 3):
         growth = Growth(add(path, line(n) + "\n"))
-        monkeypatch.setattr("newsstand.cli.publish.follow", lambda *given, g=growth: follow(*given, g))
+        monkeypatch.setattr("newsstand.cli.data.publish.follow", lambda *given, g=growth: follow(*given, g))
         assert publish("reports.ndjson", "--follow") == 0
     assert ids(cluster) == ["e1", "e2", "e3"]
     assert capsys.readouterr().out == "emergencies: 2 accepted\nemergencies: 1 accepted\n"
+
+
+def test_rejected_records_are_reported_up_to_limit(cluster: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.ndjson").write_text("nonsense\n" * (MOST_SHOWN + 30))
+    assert publish("bad.ndjson") == 2
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == MOST_SHOWN + 1
+    assert f"{MOST_SHOWN + 30} rejected" in printed.out
+
+
+def test_deeply_nested_file_is_rejected_in_one_line(cluster: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("deep.json").write_text("[" * 5000 + "]" * 5000)
+    assert publish("deep.json") == 2
+    assert capsys.readouterr().err == "newsstand: deep.json: JSON is nested too deeply\n"

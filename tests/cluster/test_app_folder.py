@@ -1,21 +1,26 @@
-"""newsstand.toml: read as a whole, every mistake told with its place."""
+"""newsstand.toml: every mistake is reported with its place."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.settings_keys import keys_of
 
-from newsstand.cluster.app_folder import CLUSTER_KEYS, BadAppFile, ClusterOptions, KafkaLog, read_app
-from newsstand.cluster.body import channel_table, parse_channel
-from newsstand.cluster.push_settings import PUSH_KEYS, PushOptions
-from newsstand.cluster.tokens import new_token, token_lines
-from newsstand.cluster.units import byte_count, duration_s
-from newsstand.errors import BadApp
+from newsstand.auth.api_tokens import new_token, token_lines
+from newsstand.cluster.app_folder import (
+    BadAppFile,
+    ClusterSettings,
+    KafkaLogSettings,
+    PushCachingSettings,
+    read_app,
+)
+from newsstand.cluster.query.parser import channel_table, parse_channel
+from newsstand.config.types import byte_count, duration_s
+from newsstand.errors import BadApp, BadOption
 
 WHOLE = """
 [datasets.emergencies]
@@ -59,7 +64,7 @@ def mistakes(folder: Path, text: str) -> list[str]:
     return [mistake.removeprefix(place) for mistake in caught.value.mistakes]
 
 
-def test_an_app_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_app_read_with_all_tables(tmp_path: Path) -> None:
     _, token = new_token("gate", ["publish:emergencies"], bytes(32))
     app = read_app(write(tmp_path, WHOLE + token_lines(token)))
     assert list(app.datasets) == ["emergencies", "shelters"]
@@ -68,60 +73,60 @@ def test_an_app_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert (channel.new, channel.push, channel.period_s) == ("emergencies", True, None)
     assert app.tokens == (token,)
     assert app.cluster.port == 9000
-    assert app.cluster.log == KafkaLog("127.0.0.1:9092", "newsstand.")
+    assert app.cluster.log == KafkaLogSettings("127.0.0.1:9092", "newsstand.")
     assert app.cluster.max_body_bytes == 32 * 2**20
     assert app.cluster.away_after_s == 600
     assert app.data == tmp_path / "kept"
     assert app.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
 
 
-def test_an_empty_file_is_an_app_with_the_defaults(tmp_path: Path) -> None:
+def test_app_of_empty_file_has_defaults(tmp_path: Path) -> None:
     app = read_app(write(tmp_path, ""))
-    assert (app.datasets, app.channels, app.tokens, app.cluster) == ({}, {}, (), ClusterOptions())
+    assert (app.datasets, app.channels, app.tokens, app.cluster) == ({}, {}, (), ClusterSettings())
 
 
-def test_a_password_is_not_told_by_accident(tmp_path: Path) -> None:
+def test_password_hidden_in_repr(tmp_path: Path) -> None:
     assert "unguessable" not in repr(read_app(write(tmp_path, WHOLE)))
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_reported_all_at_once(tmp_path: Path) -> None:
     text = WHOLE.replace('lat = "double"', 'lat = "float"').replace("port = 9000", 'port = "x"\nprot = 1')
-    told = mistakes(tmp_path, text + "[chanels.x]\n[[tokens]]\nname = 'gate'\n")
-    assert told[0] == "chanels: is not known; did you mean 'channels'?"
-    assert told[1].startswith("datasets.emergencies.fields.lat: unknown type 'float'")
-    assert told[2].startswith("datasets.shelters.fields.lat: unknown type 'float'")
-    assert told[3] == "tokens, number 1: needs name and sha256, each a string, and scopes, a list of strings"
-    assert told[4] == "cluster.prot: is not known; did you mean 'port'?"
-    assert told[5] == "cluster.port: must be a whole number from 0 to 65535"
-    assert len(told) == 6
+    found = mistakes(tmp_path, text + "[chanels.x]\n[[tokens]]\nname = 'gate'\n")
+    assert found[0] == "chanels: is not known; did you mean 'channels'?"
+    assert found[1].startswith("datasets.emergencies.fields.lat: unknown type 'float'")
+    assert found[2].startswith("datasets.shelters.fields.lat: unknown type 'float'")
+    assert found[3] == "tokens, number 1: missing sha256, scopes"
+    assert found[4] == "cluster.prot: is not known; did you mean 'port'?"
+    assert found[5] == "cluster.port: must be a whole number from 0 to 65535"
+    assert len(found) == 6
 
 
-def test_the_message_is_the_first_mistake_and_how_many_more(tmp_path: Path) -> None:
+def test_message_is_first_mistake_and_number_of_others(tmp_path: Path) -> None:
     write(tmp_path, "[clutser]\n[cluster]\nport = -1\n")
     with pytest.raises(BadAppFile, match=r"clutser: is not known; did you mean 'cluster'\? \(and 1 more: "):
         read_app(tmp_path)
 
 
-def test_a_channel_does_not_repeat_what_is_wrong_with_its_dataset(tmp_path: Path) -> None:
-    told = mistakes(tmp_path, WHOLE.replace('kind = "string", lat', 'kind = "strin", lat'))
-    assert [one.split(":")[0] for one in told] == ["datasets.emergencies.fields.kind"]
+def test_channel_does_not_repeat_mistake_of_dataset(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, WHOLE.replace('kind = "string", lat', 'kind = "strin", lat'))
+    assert [one.split(":")[0] for one in found] == ["datasets.emergencies.fields.kind"]
 
 
-def test_the_environment_is_stronger_than_the_file(tmp_path: Path) -> None:
+def test_environment_overrides_file(tmp_path: Path) -> None:
     folder = write(tmp_path, "[cluster]\nport = 1\ncertificate = 'a.pem'\nkey = 'a.key'\n")
     given = {"PORT": "9", "OPEN_METRICS": "true", "MAX_BODY_BYTES": "1kB", "RESULTS": "postgresql://u:p@db/n"}
     app = read_app(folder, {f"NEWSSTAND_CLUSTER_{key}": value for key, value in given.items()})
     options = app.cluster
     assert (options.port, options.open_metrics, options.max_body_bytes) == (9, True, 1000)
     assert options.results == "postgresql://u:p@db/n"
-    assert app.tls is not None
-    assert app.tls.key == tmp_path / "a.key"
+    assert app.cluster.certificate == tmp_path / "a.pem"
+    assert app.cluster.key == tmp_path / "a.key"
     with pytest.raises(BadAppFile, match="NEWSSTAND_CLUSTER_PORT: must be a whole number"):
         read_app(folder, {"NEWSSTAND_CLUSTER_PORT": "x"})
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[cluster]\nkey = 'x'", "cluster: certificate and key: give both or neither"),
         ("datasets = 1", "datasets: must be a table, written as [datasets]"),
@@ -145,23 +150,23 @@ def test_the_environment_is_stronger_than_the_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_names_its_place(text: str, told: str, tmp_path: Path) -> None:
+def test_mistake_names_its_place(text: str, expected: str, tmp_path: Path) -> None:
     (mistake,) = mistakes(tmp_path, text)
-    assert mistake.startswith(told)
+    assert mistake.startswith(expected)
 
 
-def test_two_tokens_cannot_share_a_name(tmp_path: Path) -> None:
+def test_token_names_are_unique(tmp_path: Path) -> None:
     lines = "".join(token_lines(new_token("gate", ["read"], bytes([n]) * 32)[1]) for n in (1, 2))
-    assert mistakes(tmp_path, lines) == ["tokens, number 2: the name 'gate' is taken"]
+    assert mistakes(tmp_path, lines) == ["tokens, number 2: the name 'gate' is used twice"]
 
 
-def test_the_same_name_twice_is_no_toml(tmp_path: Path) -> None:
+def test_duplicate_key_is_reported(tmp_path: Path) -> None:
     write(tmp_path, WHOLE + "[datasets.shelters]\n")
     with pytest.raises(BadApp, match=r"newsstand\.toml: is not TOML: Cannot declare .*shelters.* twice"):
         read_app(tmp_path)
 
 
-def test_a_folder_that_is_no_app_is_named(tmp_path: Path) -> None:
+def test_folder_without_app_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadApp, match="absent: no such folder"):
         read_app(tmp_path / "absent")
     with pytest.raises(BadApp, match=r"has no newsstand\.toml"):
@@ -171,15 +176,11 @@ def test_a_folder_that_is_no_app_is_named(tmp_path: Path) -> None:
         read_app(tmp_path)
 
 
-def test_every_option_can_be_written() -> None:
-    assert {name for name, _ in CLUSTER_KEYS.values()} == {one.name for one in fields(ClusterOptions)}
+def test_push_disabled_by_default(tmp_path: Path) -> None:
+    assert read_app(write(tmp_path, "")).push == PushCachingSettings(enabled=False)
 
 
-def test_push_is_off_unless_it_is_declared(tmp_path: Path) -> None:
-    assert read_app(write(tmp_path, "")).push == PushOptions(enabled=False)
-
-
-def test_every_key_of_push_is_read(tmp_path: Path) -> None:
+def test_push_reads_every_key(tmp_path: Path) -> None:
     text = """
 [push]
 enabled = true
@@ -198,8 +199,22 @@ seed = 7
 """
     push = read_app(write(tmp_path, text)).push
     links = (("core", "north"), ("core", "south"))
-    assert push == PushOptions(True, 50.0, 20, 600.0, 0.25, 3, "hops", "miles", 40.71, -74.01, "core", links, 7)
-    assert set(re.findall(r"^(\w+) =", text, re.M)) == set(PUSH_KEYS)
+    assert push == PushCachingSettings(
+        enabled=True,
+        threshold=50.0,
+        pages=20,
+        period_s=600.0,
+        decay=0.25,
+        servers=3,
+        caching="hops",
+        lookup="miles",
+        lat=40.71,
+        lon=-74.01,
+        node="core",
+        links=links,
+        seed=7,
+    )
+    assert set(re.findall(r"^(\w+) =", text, re.M)) == set(keys_of(PushCachingSettings))
 
 
 @pytest.mark.parametrize(
@@ -212,14 +227,14 @@ seed = 7
         ("[coordinator]\nlinks = 7\n[push]\nenabled = true", ()),
     ],
 )
-def test_the_links_of_the_coordinator_serve_if_push_has_none(
+def test_push_takes_links_of_coordinator_by_default(
     text: str, links: tuple[tuple[str, str], ...], tmp_path: Path
 ) -> None:
     assert read_app(write(tmp_path, text)).push.links == links
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("enable = true", "push.enable: is not known; did you mean 'enabled'?"),
         ("enabled = 1", "push.enabled: must be true or false"),
@@ -239,13 +254,13 @@ def test_the_links_of_the_coordinator_serve_if_push_has_none(
         ("seed = -1", "push.seed: must be a whole number from 0 to"),
     ],
 )
-def test_a_mistake_in_push_names_its_place(line: str, told: str, tmp_path: Path) -> None:
+def test_push_mistake_names_its_place(line: str, expected: str, tmp_path: Path) -> None:
     (mistake,) = mistakes(tmp_path, f"[push]\n{line}")
-    assert mistake.startswith(told)
+    assert mistake.startswith(expected)
 
 
-@pytest.mark.parametrize("key", PUSH_KEYS)
-def test_every_key_of_push_has_its_row(key: str) -> None:
+@pytest.mark.parametrize("key", keys_of(PushCachingSettings))
+def test_push_keys_are_documented(key: str) -> None:
     reference = Path(__file__).parents[2] / "docs" / "reference" / "app-folder.md"
     table = reference.read_text().partition("## `[push]`")[2].partition("\n## ")[0]
     assert re.search(rf"^\|[^|]*`{key}`[^|]*\|", table, re.M)
@@ -255,20 +270,20 @@ def test_every_key_of_push_has_its_row(key: str) -> None:
     ("value", "seconds"),
     [("10s", 10), (10, 10), (0.5, 0.5), ("250ms", 0.25), ("5m", 300), ("1.5h", 5400), ("7 d", 604800)],
 )
-def test_durations_are_read(value: object, seconds: float) -> None:
+def test_duration_parsed(value: object, seconds: float) -> None:
     assert duration_s(value) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "value", ["", "10", "s", "-1s", -1, 0, True, None, "1e9d", "3 fortnights", float("nan"), float("inf")]
 )
-def test_what_is_no_duration_is_refused(value: object) -> None:
-    with pytest.raises(BadApp):
+def test_duration_rejected_when_malformed(value: object) -> None:
+    with pytest.raises(BadOption):
         duration_s(value)
 
 
 @given(st.integers(1, 2**30), st.sampled_from([("B", 1), ("kB", 1000), ("KiB", 1024)]))
-def test_byte_counts_are_exact(count: int, unit: tuple[str, int]) -> None:
+def test_byte_count_parsed_exactly(count: int, unit: tuple[str, int]) -> None:
     assert byte_count(f"{count} {unit[0]}") == count * unit[1]
     assert byte_count(count) == count
 
@@ -285,7 +300,7 @@ def test_byte_counts_are_exact(count: int, unit: tuple[str, int]) -> None:
         ('"subscriber"', 'channels.own.bind: must be a table such as {user = "subscriber"}'),
     ],
 )
-def test_a_binding_names_a_text_parameter_and_a_claim(tmp_path: Path, bind: str, mistake: str) -> None:
+def test_binding_names_text_parameter_and_claim(tmp_path: Path, bind: str, mistake: str) -> None:
     (tmp_path / "newsstand.toml").write_text(
         '[datasets.reports]\nfields = {id = "string", kind = "string", level = "integer"}\n'
         '[channels.own]\nparameters = {kind = "string", level = "integer"}\n'
@@ -297,7 +312,7 @@ def test_a_binding_names_a_text_parameter_and_a_claim(tmp_path: Path, bind: str,
     assert raised.value.mistakes == [f"{tmp_path / 'newsstand.toml'}: {mistake}"]
 
 
-def test_a_binding_survives_being_written(tmp_path: Path) -> None:
+def test_binding_round_trips(tmp_path: Path) -> None:
     (tmp_path / "newsstand.toml").write_text(
         '[datasets.reports]\nfields = {id = "string", kind = "string"}\n'
         '[channels.own]\nparameters = {kind = "string"}\nbind = {kind = "subscriber"}\n'

@@ -1,4 +1,4 @@
-"""The emergencies example: its app is right, and its seven channels find what a plain recomputation finds."""
+"""The emergencies example: its app is valid, and its seven channels agree with a plain recomputation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from test_city import EXAMPLE, city, kilometres, load
+from support.cluster.emergencies import EXAMPLE, kilometres, load
 
+from newsstand.auth.signing import Recipient, sign
 from newsstand.cluster.app_folder import App, read_app
-from newsstand.cluster.body import parse_body
-from newsstand.cluster.matching import check_body, match
-from newsstand.cluster.records import Door, arrow_table
-from newsstand.cluster.tables import values_table
-from newsstand.model import Values
-from newsstand.signing import Recipient, sign
-from newsstand.values import parse_values
+from newsstand.cluster.ingest.schema import arrow_table
+from newsstand.cluster.ingest.validator import RecordValidator
+from newsstand.cluster.matching.matcher import check_body, match
+from newsstand.cluster.matching.tables import values_table
+from newsstand.cluster.query.parser import parse_body
+from newsstand.model import Values, parse_values
+from newsstand.scenarios.emergencies import city
 
 Record = dict[str, object]
 
@@ -43,8 +44,8 @@ def app() -> App:
     return read_app(EXAMPLE)
 
 
-class Played:
-    """One batch of the city's: 300 reports in an hour, where everybody is at its end, the shelters."""
+class CityBatch:
+    """One batch of the city: 300 reports in an hour, the final locations of people, and the shelters."""
 
     def __init__(self) -> None:
         self.city = city.City(11)
@@ -54,11 +55,11 @@ class Played:
 
 
 @pytest.fixture(scope="module")
-def played() -> Played:
-    return Played()
+def played() -> CityBatch:
+    return CityBatch()
 
 
-def test_the_channels_and_periods_are_those_of_table_iii(app: App) -> None:
+def test_channels_and_periods_equal_table_iii(app: App) -> None:
     assert {name: app.channels[name].period_s for name in TABLE_III} == TABLE_III
     assert {mix.channel for mix in city.TABLE_III} == set(TABLE_III)
     assert set(app.channels) - set(TABLE_III) == {"alerts"}
@@ -70,12 +71,12 @@ def test_spark_can_analyse_every_channel(app: App, spark: SparkSession) -> None:
         assert columns[:6] == ["id", "kind", "lat", "lon", "severity", "text"]
 
 
-def test_everything_that_the_city_publishes_is_let_in(app: App, played: Played) -> None:
+def test_publications_of_city_are_accepted(app: App, played: CityBatch) -> None:
     for dataset in app.datasets:
         records = getattr(played, dataset)
-        admitted = Door(app.datasets[dataset], 0).admit(json.dumps(records).encode(), "json")
-        assert admitted.refused == []
-        assert [json.loads(line) for line in admitted.lines] == records
+        validated = RecordValidator(app.datasets[dataset], 0).validate(json.dumps(records).encode(), "json")
+        assert validated.rejected == []
+        assert [json.loads(line) for line in validated.lines] == records
 
 
 def frame(spark: SparkSession, app: App, dataset: str, records: list[Record]) -> DataFrame:
@@ -87,8 +88,8 @@ def near(report: Record, other: Record, limit: float) -> bool:
     return kilometres(report, other) < limit  # type: ignore[arg-type]
 
 
-def expected(played: Played, channel: str, wanted: Record) -> list[Record]:
-    """What a channel should give for some values, by looking at every report."""
+def expected(played: CityBatch, channel: str, wanted: Record) -> list[Record]:
+    """Return the results of a channel for some values, computed from every report."""
     where = {record["user"]: record for record in played.locations}
     found: list[Record] = []
     for report in played.reports:
@@ -99,8 +100,8 @@ def expected(played: Played, channel: str, wanted: Record) -> list[Record]:
             continue
         shelters = [shelter for shelter in played.shelters if near(report, shelter, 3)]
         if channel == "reports_with_shelters":
-            told = [{key: one[key] for key in ("name", "lat", "lon", "places")} for one in shelters]
-            found.append(report | {"shelters": sorted(told, key=lambda one: one["name"])})
+            known = [{key: one[key] for key in ("name", "lat", "lon", "places")} for one in shelters]
+            found.append(report | {"shelters": sorted(known, key=lambda one: one["name"])})
         elif channel == "reports_near_user_with_shelters":
             named = [report | {"shelter": one["name"], "shelter_places": one["places"]} for one in shelters]
             found.extend(named or [report | {"shelter": None, "shelter_places": None}])
@@ -114,9 +115,7 @@ def in_order(records: list[Record]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TABLE_III)
-def test_a_channel_finds_what_a_plain_recomputation_finds(
-    name: str, app: App, played: Played, spark: SparkSession
-) -> None:
+def test_channel_results_equal_recomputation(name: str, app: App, played: CityBatch, spark: SparkSession) -> None:
     channel = app.channels[name]
     body = parse_body(channel, app.datasets)
     wanted = [dict(values) for one, values in played.city.merged() if one == name]
@@ -132,13 +131,13 @@ def test_a_channel_finds_what_a_plain_recomputation_finds(
         if row.publication is not None:
             assert played.reports[row.publication - 1]["id"] == payload["id"]
     right = {stream: expected(played, name, values) for stream, values in enumerate(wanted)}
-    assert sum(map(len, right.values())) > 20, "the batch shows something"
+    assert sum(map(len, right.values())) > 20, "the batch has results"
     for stream, results in right.items():
         assert in_order(found[stream]) == in_order(results), wanted[stream]
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers as a data cluster does, and notifies of one stream after each report."""
+    """A data cluster that notifies of one stream after each report."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), StandInAnswers)
@@ -156,28 +155,28 @@ class StandInAnswers(BaseHTTPRequestHandler):
         cluster = self.server
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         cluster.asked.append((self.command, urlsplit(self.path).path, body))
-        status, told = 200, dict[str, object]()
+        status, response = 200, dict[str, object]()
         if self.headers["Authorization"] != "Bearer secret-of-the-test":
-            status, told = 401, {"error": "no such token"}
+            status, response = 401, {"error": "no such token"}
         elif self.path == "/datasets/reports/publications" and cluster.busy_once:
             cluster.busy_once = False
-            status, told = 429, {"error": "busy"}
+            status, response = 429, {"error": "busy"}
         elif self.path.endswith("/publications"):
-            told = {"accepted": len(body.splitlines()), "refused": []}
+            response = {"accepted": len(body.splitlines()), "rejected": []}
             if "reports" in self.path:
                 self.notify()
         elif self.command == "PUT":
             cluster.callback = json.loads(body)["callback"]
             cluster.broker = self.path.rpartition("/")[2]
-            told = {"secret": "s3cret"}
+            response = {"secret": "s3cret"}
         elif self.command == "DELETE":
-            status, told = 404, {"error": "no such broker"}
+            status, response = 404, {"error": "no such broker"}
         elif self.path.startswith("/subscriptions/abc/results"):
             question = parse_qs(urlsplit(self.path).query)
             after, until = int(question["after"][0]), int(question["until"][0])
             rows = [{"position": n, "payload": {"text": f"Flood {n}"}} for n in range(after + 1, until + 1)]
-            status, told = (200, {"results": rows}) if after >= 2 else (410, {"error": "gone", "earliest": 3})
-        content = json.dumps(told).encode()
+            status, response = (200, {"results": rows}) if after >= 2 else (410, {"error": "gone", "earliest": 3})
+        content = json.dumps(response).encode()
         self.send_response(status)
         self.send_header("Retry-After", "0")
         self.send_header("Content-Length", str(len(content)))
@@ -194,7 +193,9 @@ class StandInAnswers(BaseHTTPRequestHandler):
         now, delivery = int(time.time()), cluster.position
         for secret in ("s3cret", "a guess"):
             headers = {
-                "Newsstand-Signature": sign(secret, Recipient(cluster.broker, "/told"), body, now, delivery)
+                "Newsstand-Signature": sign(
+                    secret, Recipient(cluster.broker, "/notifications"), body, now, delivery
+                )
             }
             cluster.answers.append(httpx.post(cluster.callback, content=body, headers=headers).status_code)
 
@@ -215,7 +216,7 @@ def stand_in() -> Iterator[StandIn]:
         server.shutdown()
 
 
-def test_the_city_is_played_and_its_broker_reads_what_it_is_told_of(
+def test_playback_broker_reads_notified_results(
     stand_in: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "address").write_text(f"http://127.0.0.1:{stand_in.server_port}\n")
@@ -224,7 +225,7 @@ def test_the_city_is_played_and_its_broker_reads_what_it_is_told_of(
     assert load("play").main(arguments) == 0
 
     played = [path.split("/")[2] for method, path, _ in stand_in.asked if path.endswith("/publications")]
-    assert played[:5] == ["shelters", "locations", "shelters", "reports", "reports"], "the second time after a 429"
+    assert played[:5] == ["shelters", "locations", "shelters", "reports", "reports"], "repeated after a 429"
     (wanted,) = [json.loads(body) for _, path, body in stand_in.asked if path == "/brokers/city-11/subscriptions"]
     assert sum(one["frontends"] for one in wanted) == sum(city.City(11).merged().values())
     assert set(stand_in.answers[0::2]) == {200}
@@ -235,7 +236,7 @@ def test_the_city_is_played_and_its_broker_reads_what_it_is_told_of(
     assert "a notification with a bad signature" in printed
 
 
-def test_what_hinders_the_play_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_playback_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     play = load("play")
     assert play.main(["--data", str(tmp_path)]) == 2
     (tmp_path / "address").write_text("http://127.0.0.1:9\n")

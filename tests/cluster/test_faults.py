@@ -1,4 +1,4 @@
-"""A real cluster, ill-treated: killed under load, out of disk, with a query that fails, a clock set back."""
+"""A cluster under faults: killed under load, with a full disk, a failing query, a clock that is set back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from checker import check, logged, stored
-from running import RunningCluster, running, start
-from webhooks import receiving
+from support.cluster.checker import check, logged, stored
+from support.cluster.process import RunningCluster, running, start
+from support.cluster.webhooks import receiving
+from support.waiting import eventually
 
 APP = """
 [datasets.reports]
@@ -50,18 +50,11 @@ def app(tmp_path: Path) -> Path:
 
 
 def subscribed(cluster: RunningCluster, callback: str, channel: str = "of_kind") -> tuple[dict[str, str], str]:
-    """Subscribe a broker to all kinds: the ids by kind, and the secret of its webhooks."""
-    told = cluster.client.put("/brokers/edge", json={"callback": callback}).raise_for_status().json()
+    """Subscribe a broker to all kinds; return the ids by kind, and the secret of its webhook."""
+    registered = cluster.client.put("/brokers/edge", json={"callback": callback}).raise_for_status().json()
     wanted = [{"channel": channel, "values": {"kind": kind}} for kind in KINDS]
     ids = cluster.client.post("/brokers/edge/subscriptions", json=wanted).raise_for_status().json()["ids"]
-    return dict(zip(KINDS, ids, strict=True)), told.get("secret", "")
-
-
-def eventually(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
+    return dict(zip(KINDS, ids, strict=True)), registered.get("secret", "")
 
 
 def lag(cluster: RunningCluster, channel: str = "of_kind") -> int:
@@ -70,7 +63,7 @@ def lag(cluster: RunningCluster, channel: str = "of_kind") -> int:
 
 
 class Publisher(threading.Thread):
-    """Publishes batches without end, each with a key, and again with the same key if it was not answered."""
+    """A publisher of batches, each with an idempotency key, which repeats a batch without an answer."""
 
     def __init__(self, data: Path, chance: random.Random) -> None:
         super().__init__(daemon=True)
@@ -104,7 +97,7 @@ class Publisher(threading.Thread):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])])
-def test_killed_under_load_it_loses_nothing_and_repeats_nothing(app: Path, tmp_path: Path, kills: int) -> None:
+def test_kill_under_load_loses_and_repeats_nothing(app: Path, tmp_path: Path, kills: int) -> None:
     data = tmp_path / "data"
     chance = random.Random(kills)
     with receiving() as receiver:
@@ -135,14 +128,14 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing(app: Path, tmp_p
             for subscription in [*streams.values(), *often.values()]
         }
         eventually(lambda: receiver.positions == {name: head for name, head in heads.items() if head})
-        assert not receiver.went_back
+        assert not receiver.regressions
         for path in (data, *data.rglob("*")):
             assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
         assert cluster.terminate() == 0
 
 
 @pytest.mark.slow
-def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path) -> None:
+def test_failing_query_stops_only_its_channel(app: Path, tmp_path: Path) -> None:
     (app / "newsstand.toml").write_text(APP + BROKEN)
     with receiving() as receiver, running(app, tmp_path / "data") as cluster:
         streams, receiver.secret = subscribed(cluster, receiver.url)
@@ -152,8 +145,8 @@ def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path
         cluster.client.post("/datasets/reports/publications", json=[good, bad]).raise_for_status()
         eventually(lambda: len(stored(cluster.client, streams["kind1"])) == 2)
         eventually(lambda: cluster.client.get("/channels/broken").json()["status"]["failing"] is not None)
-        told = cluster.client.get("/channels/broken").json()["status"]["failing"]["error"]
-        assert "DIVIDE_BY_ZERO" in told
+        error = cluster.client.get("/channels/broken").json()["status"]["failing"]["error"]
+        assert "DIVIDE_BY_ZERO" in error
         trace = cluster.client.get("/datasets/reports/publications/2/trace").json()
         states = {one["channel"]: one["state"] for one in trace["channels"]}
         assert states["of_kind"] == "evaluated"
@@ -168,7 +161,7 @@ def test_a_query_that_fails_stops_only_its_own_channel(app: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: Path, tmp_path: Path) -> None:
+def test_misbehaving_broker_notified_eventually(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running(app, data) as cluster, receiving(broker="other") as good:
         with receiving() as bad:
@@ -181,7 +174,7 @@ def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: 
                 publish = {"id": mood, "kind": "kind1"}
                 cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
                 eventually(lambda number=number: good.positions.get(other) == number)
-            assert not bad.told
+            assert not bad.received
             address = bad.url
         publish = {"id": "gone", "kind": "kind1"}
         cluster.client.post("/datasets/reports/publications", json=publish).raise_for_status()
@@ -189,11 +182,11 @@ def test_a_broker_that_misbehaves_or_is_gone_is_told_everything_in_the_end(app: 
         with receiving(port=int(address.split(":")[2].split("/")[0])) as back:
             back.secret = bad.secret
             eventually(lambda: back.positions == {streams["kind1"]: 4})
-            assert [one["streams"][0]["position"] for one in back.told] == [1, 2, 3, 4]  # type: ignore[index]
+            assert [one["streams"][0]["position"] for one in back.received] == [1, 2, 3, 4]  # type: ignore[index]
 
 
 @pytest.mark.slow
-def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path: Path) -> None:
+def test_malformed_record_rejected_alone(app: Path, tmp_path: Path) -> None:
     with receiving() as receiver, running(app, tmp_path / "data") as cluster:
         streams, receiver.secret = subscribed(cluster, receiver.url)
         lines = [{"id": "a", "kind": "kind1"}, {"id": 7, "kind": "kind1"}, {"id": "c", "kind": "kind1"}]
@@ -203,13 +196,13 @@ def test_a_malformed_record_among_good_ones_is_refused_alone(app: Path, tmp_path
         )
         assert answer.status_code == 200
         assert answer.json()["accepted"] == 2
-        assert [one["index"] for one in answer.json()["refused"]] == [1, 3]
+        assert [one["index"] for one in answer.json()["rejected"]] == [1, 3]
         eventually(lambda: len(stored(cluster.client, streams["kind1"])) == 2)
         assert check(cluster.client, tmp_path / "data", "reports", "kind", streams) == 2
 
 
 @pytest.mark.slow
-def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path: Path) -> None:
+def test_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with receiving() as receiver:
         with running(app, data) as cluster:
@@ -229,7 +222,7 @@ def test_a_clock_set_back_moves_neither_results_nor_periods(app: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_without_spark_it_ends_and_says_so_and_the_next_one_goes_on(app: Path, tmp_path: Path) -> None:
+def test_cluster_ends_without_spark_and_next_one_continues(app: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with receiving() as receiver:
         with running(app, data) as cluster:
@@ -257,7 +250,7 @@ def mounted(folder: Path, size: str) -> bool:
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_told_and_harms_nothing_that_was_accepted(app: Path, tmp_path: Path) -> None:
+def test_full_disk_reported_and_accepted_publications_safe(app: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     if not mounted(small, "24m"):
         pytest.skip("a small file system can be mounted by root only")

@@ -3,16 +3,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from newsstand.cluster.log_files import FileLog
-from newsstand.serving.process import make_private
+from newsstand.cluster.log.files.log import FileLog, FileLogLimits
+from newsstand.http.server import make_private
 
 
-def test_only_the_owner_may_read_what_a_cluster_writes(tmp_path: Path) -> None:
+def test_files_readable_by_owner_only(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         folder = tmp_path / "data"
         make_private(folder)
-        log = FileLog(folder / "log", segment_bytes=1)
+        log = FileLog(folder / "log", FileLogLimits(segment_bytes=1))
         for number in range(3):
             log.append("reports", [b"{}"], 1, f"key {number}")
         log.close()

@@ -1,4 +1,4 @@
-"""Which process is the broker of a name, at the coordinator and at the cluster."""
+"""Which process is the broker of a name, for the coordinator and for the data cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from coordinating import LEASE_S, broker, coordinating
+from support.coordinator.coordinators import LEASE_S, broker, coordinating
 
-from newsstand.cluster.broker_instances import BrokerInstances
+from newsstand.cluster.api.context import BrokerInstances
 from newsstand.errors import Duplicate
 
 Claim = Callable[[str, float], None]
@@ -25,9 +25,9 @@ def fence(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-un
 
         def claim(instance: str, now: float) -> None:
             times.append(now)
-            instances.claim("a", instance)
+            instances.check("a", instance, claim=True)
 
-        yield claim, lambda instance: instances.require("a", instance)
+        yield claim, lambda instance: instances.check("a", instance, claim=False)
         return
     with coordinating(tmp_path) as (coordinator, _):
 
@@ -39,7 +39,7 @@ def fence(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-un
         yield register, lambda instance: coordinator.require_instance("a", instance)
 
 
-def test_a_process_with_another_folder_is_refused_while_the_first_has_a_lease(
+def test_process_with_other_folder_rejected_during_lease_of_first(
     fence: tuple[Claim, Require],
 ) -> None:
     claim, require = fence
@@ -51,7 +51,7 @@ def test_a_process_with_another_folder_is_refused_while_the_first_has_a_lease(
         require("other.1.y")
 
 
-def test_a_broker_that_is_started_again_has_its_name_at_once_and_the_earlier_process_has_not(
+def test_restarted_broker_takes_its_name_from_earlier_process_at_once(
     fence: tuple[Claim, Require],
 ) -> None:
     claim, require = fence
@@ -62,10 +62,19 @@ def test_a_broker_that_is_started_again_has_its_name_at_once_and_the_earlier_pro
         require("one.1.x")
 
 
-def test_a_registration_of_an_earlier_start_that_arrives_late_is_refused(fence: tuple[Claim, Require]) -> None:
+def test_registration_rejected_when_late_and_of_earlier_start(fence: tuple[Claim, Require]) -> None:
     claim, require = fence
     claim("one.2.y", 0)
-    with pytest.raises(Duplicate, match="started again"):
+    with pytest.raises(Duplicate, match=r"restarted|started again"):
         claim("one.1.x", 1)
     require("one.2.y")
     claim("one.2.y", 1.1)
+
+
+def test_restarted_broker_claims_its_name_with_any_call() -> None:
+    instances = BrokerInstances(lambda: 0.0, LEASE_S)
+    instances.check("a", "one.1.x", claim=True)
+    instances.check("a", "one.2.y", claim=False)
+    for stale in ("one.1.x", "other.1.z"):
+        with pytest.raises(Duplicate):
+            instances.check("a", stale, claim=False)

@@ -1,4 +1,4 @@
-"""Whatever brokers and the coordinator do: the tree spans those that live, and everybody is told the same."""
+"""In any order of events, the tree spans the live brokers and is the same for all."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordinating import LEASE_S, coordinator_over
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from test_tree import degrees, is_tree
+from support.coordinator.coordinators import LEASE_S, coordinator_over
+from support.coordinator.trees import degrees, is_tree
+from support.profiles import examples
 
-from newsstand.coordinator.records import BrokerRecord, Link
-from newsstand.coordinator.standing import OverlayTold, Report
-from newsstand.coordinator.store_sqlite import SqliteStore
-from newsstand.coordinator.tree import DEFAULT_DEGREE, neighbours
-from newsstand.planning.places import Place
+from newsstand.coordinator.model import BrokerRecord, Link
+from newsstand.coordinator.overlay import DEFAULT_DEGREE, neighbours
+from newsstand.coordinator.store.sqlite import CoordinatorStore
+from newsstand.geo.location import Location
+from newsstand.wire.coordination import HeartbeatRequest, OverlayDuties
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g")
 TOPICS = ("news", "sport")
@@ -36,15 +37,15 @@ class Edge:
     def stored(self) -> list[str]:
         return [topic for topic, whole in self.whole.items() if whole]
 
-    def do(self, told: OverlayTold) -> set[str]:
+    def do(self, duties: OverlayDuties) -> set[str]:
         """Begin what is new, and drop the rest; what it had whole and has no longer."""
-        dropped = set(self.stored).difference(told.storage.topics)
-        self.whole = {topic: self.whole.get(topic, False) for topic in told.storage.topics}
+        dropped = set(self.stored).difference(duties.storage.topics)
+        self.whole = {topic: self.whole.get(topic, False) for topic in duties.storage.topics}
         return dropped
 
 
 class Overlays(RuleBasedStateMachine):
-    """Brokers come, go, die and come back; topics are placed anew at any time; answers get lost."""
+    """Brokers come, go, die and come back; topics are placed again at any time; answers get lost."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,21 +54,22 @@ class Overlays(RuleBasedStateMachine):
         self.edges: dict[str, Edge] = {}
         self.alive: set[str] = set()
         self.urls: dict[str, str] = {}
-        self.told: dict[tuple[str, int], object] = {}
+        self.seen: dict[tuple[str, int], object] = {}
         self.open()
         self.links: Collection[Link] = ()
 
     def open(self) -> None:
-        self.store = SqliteStore(Path(self.folder.name) / "coordinator.sqlite")
-        self.store._connection.execute("PRAGMA synchronous = OFF")
+        self.store = CoordinatorStore(
+            Path(self.folder.name) / "coordinator.sqlite", pragmas={"synchronous": "OFF"}
+        )
         self.coordinator = coordinator_over(self.store, now=self.now)
 
     def teardown(self) -> None:
         self.store.close()
         self.folder.cleanup()
 
-    def obey(self, name: str, told: OverlayTold) -> None:
-        for topic in self.edges[name].do(told):
+    def obey(self, name: str, duties: OverlayDuties) -> None:
+        for topic in self.edges[name].do(duties):
             wanted = set(self.coordinator.overlay.storages()[topic]["wanted"]) & self.alive
             assert wanted, "nobody who lives is to have it"
             assert all(topic in self.edges[one].stored for one in wanted), "somebody does not have it yet"
@@ -75,17 +77,19 @@ class Overlays(RuleBasedStateMachine):
     @rule(name=brokers, node=st.sampled_from(NODES), port=st.integers(1, 2))
     def register(self, name: str, node: str | None, port: int) -> None:
         self.urls[name] = f"http://{name}:{port}"
-        self.coordinator.register(BrokerRecord(name, self.urls[name], Place(node=node)), self.now)
+        self.coordinator.register(BrokerRecord(name, self.urls[name], Location(node=node)), self.now)
         self.alive.add(name)
         self.edges.setdefault(name, Edge())
-        self.obey(name, self.coordinator.overlay.tell(name))
+        self.obey(name, self.coordinator.overlay.duties_of(name))
 
     @rule(name=brokers, heard=st.booleans())
     def beat(self, name: str, heard: bool) -> None:
         if name in self.alive:
-            told = self.coordinator.heartbeat(name, Report(0, 0, stored=self.edges[name].stored), self.now).overlay
+            duties = self.coordinator.heartbeat(
+                name, HeartbeatRequest(0, 0, stored=self.edges[name].stored), self.now
+            ).overlay
             if heard:
-                self.obey(name, told)
+                self.obey(name, duties)
 
     @rule(name=brokers)
     def copy(self, name: str) -> None:
@@ -116,14 +120,14 @@ class Overlays(RuleBasedStateMachine):
     @rule(name=brokers, drains=st.booleans())
     def maintain(self, name: str, drains: bool) -> None:
         if name in self.alive:
-            (self.coordinator.drain if drains else self.coordinator.resume)(name)
+            self.coordinator.set_draining(name, drains)
 
     @rule(assignment=placements)
     def place(self, assignment: Mapping[str, set[str]]) -> None:
         known = {one.name for one in self.coordinator.brokers()}
         wanted = {topic: names & known for topic, names in assignment.items()}
         if all(wanted.values()):
-            self.coordinator.overlay.want(wanted)
+            self.coordinator.overlay.place(wanted)
 
     @rule()
     def restart(self) -> None:
@@ -134,7 +138,7 @@ class Overlays(RuleBasedStateMachine):
         assert after.tree == before.tree
         assert after.brokers() == before.brokers()
         for name in NAMES:
-            assert after.tell(name) == before.tell(name)
+            assert after.duties_of(name) == before.duties_of(name)
 
     @invariant()
     def it_is_a_tree_over_those_that_live(self) -> None:
@@ -147,13 +151,15 @@ class Overlays(RuleBasedStateMachine):
         self.links = links
 
     @invariant()
-    def brokers_are_told_the_tree_and_a_version_means_one_thing(self) -> None:
+    def duties_follow_the_tree_and_a_version_means_one_thing(self) -> None:
         for name in self.alive:
-            told = self.coordinator.overlay.tell(name)
+            duties = self.coordinator.overlay.duties_of(name)
             linked = neighbours(self.coordinator.overlay.tree.links, name)
-            assert [(one.name, one.url) for one in told.links] == [(one, self.urls[one]) for one in linked]
-            assert self.told.setdefault((f"{name} links", told.version), told.links) == told.links
-            assert self.told.setdefault((f"{name} topics", told.storage.version), told.storage) == told.storage
+            assert [(one.name, one.url) for one in duties.links] == [(one, self.urls[one]) for one in linked]
+            assert self.seen.setdefault((f"{name} links", duties.version), duties.links) == duties.links
+            assert (
+                self.seen.setdefault((f"{name} topics", duties.storage.version), duties.storage) == duties.storage
+            )
 
     @invariant()
     def nobody_is_said_to_have_what_it_has_not(self) -> None:
@@ -162,5 +168,5 @@ class Overlays(RuleBasedStateMachine):
             assert self.alive.issuperset(storages["complete"])
 
 
-Overlays.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, derandomize=True)
+Overlays.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30, derandomize=True)
 TestOverlays = Overlays.TestCase

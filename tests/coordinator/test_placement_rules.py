@@ -1,12 +1,13 @@
-"""Whatever is wanted, told, lost and restarted: no topic is dropped before it has arrived."""
+"""In any order of assignments, reports, losses and restarts, no topic is dropped before it has arrived."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.profiles import examples
 
-from newsstand.coordinator.placement import Placement
+from newsstand.coordinator.placement import TopicPlacement
 
 BROKERS = ("a", "b", "c")
 brokers = st.sampled_from(BROKERS)
@@ -17,7 +18,7 @@ class Moving(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.placement = Placement()
+        self.placement = TopicPlacement()
         self.keeps: dict[str, bool] = {}
         """The brokers that keep the topic, and whether they have it whole."""
         self.alive = set(BROKERS)
@@ -25,7 +26,7 @@ class Moving(RuleBasedStateMachine):
 
     @rule(wanted=st.sets(brokers, min_size=1, max_size=2))
     def want(self, wanted: set[str]) -> None:
-        if changes := self.placement.wanting({"news": wanted}, self.alive, BROKERS):
+        if changes := self.placement.changes_for({"news": wanted}, self.alive, BROKERS):
             self.placement.change(changes)
 
     @rule(name=brokers, heard=st.sampled_from([True, True, False]))
@@ -33,9 +34,9 @@ class Moving(RuleBasedStateMachine):
         if name not in self.alive:
             return
         self.placement.report(name, ["news"] if self.keeps.get(name) else [])
-        if changes := self.placement.releasing(name, self.alive):
+        if changes := self.placement.releases_of(name, self.alive):
             self.placement.change(changes)
-        if heard and self.placement.told(name):
+        if heard and self.placement.topics_of(name):
             self.keeps.setdefault(name, False)
         elif heard and self.keeps.pop(name, False):
             wanted = self.placement.topics()["news"].wanted & self.alive
@@ -57,7 +58,7 @@ class Moving(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.placement = Placement(self.placement.version, self.placement.topics())
+        self.placement = TopicPlacement(self.placement.version, self.placement.topics())
 
     @invariant()
     def nobody_is_said_to_have_what_it_has_not(self) -> None:
@@ -75,17 +76,17 @@ class Dying(Moving):
     @rule(name=brokers, loses=st.booleans())
     def die(self, name: str, loses: bool) -> None:
         self.alive.discard(name)
-        self.placement.silence_others(self.alive)
+        self.placement.retain_reports(self.alive)
         if loses and self.keeps.pop(name, False):
             self.was_kept = any(self.keeps.values())
 
     @rule(name=brokers)
     def come_back(self, name: str) -> None:
-        self.placement.silence(name)
+        self.placement.drop_reports(name)
         self.alive.add(name)
 
 
-STEPS = settings(max_examples=150, stateful_step_count=30, deadline=None, derandomize=True)
+STEPS = settings(max_examples=examples(150), stateful_step_count=30, derandomize=True)
 Moving.TestCase.settings = STEPS
 Dying.TestCase.settings = STEPS
 TestMoving = Moving.TestCase

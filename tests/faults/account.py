@@ -1,12 +1,10 @@
-"""Recomputes from the journal of one subscriber what it had to be answered and to receive.
+"""The check of one subscriber's journal against the guarantees of the platform:
 
-It knows nothing of the platform but what it promises:
-
-- What is answered with `Newsstand-Durability: replicated` holds at every broker from then on. What a broker alone
-  has holds there from then on, and everywhere in the end.
-- While the coordinator is away a broker cannot know what happened at others: what it says of a subscriber that was
-  elsewhere in between binds nobody.
-- In the end, when everything runs, all that was answered holds.
+- A change answered with `Newsstand-Durability: replicated` is visible at every broker from then on. A change that
+  only its broker has is visible there from then on, and everywhere at the end.
+- While the coordinator is away, a broker cannot know the changes at other brokers: its answers about a subscriber
+  that used another broker in between are not checked.
+- At the end, when all processes run, all answered changes are visible.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from faults.journal import Line
 
 @dataclass
 class _Fact:
-    """What was answered last of a subscription or session: whether there is one. None: nobody knows."""
+    """The last answer about a subscription or session: whether it exists; None if a request had no answer."""
 
     exists: bool | None
     broker: str = ""
@@ -40,11 +38,11 @@ class _Subscription:
     received: int = 0
     acknowledged: list[tuple[int, _Fact]] = field(default_factory=list)
     offered: int = 0
-    """The highest position of which an acknowledgement was sent."""
+    """The highest position in an acknowledgement that was sent."""
 
 
 class Account:
-    """Follows one subscriber through its journal."""
+    """The state of one subscriber, as its journal implies it."""
 
     def __init__(self, who: str, world: World, report: Report) -> None:
         self._who = who
@@ -52,10 +50,10 @@ class Account:
         self._report = report
         self._held: dict[str, _Subscription] = {}
         self._doubtful: set[str] = set()
-        """Changed at a broker that could not know what happened elsewhere: only contents are checked."""
+        """Subscriptions changed at a broker that may not know their state: only contents are checked."""
         self._sessions: dict[int, _Fact] = {}
         self._verified = ""
-        """The broker that answered last while the coordinator did, too."""
+        """The last broker that answered while the coordinator was reachable."""
 
     def judge(self, lines: Sequence[Line]) -> None:
         final = None
@@ -74,18 +72,18 @@ class Account:
                 case "list":
                     self._list(line)
                     final = line if line["final"] else None
-                case "told":
-                    self._told(line)
-            if line["op"] not in ("login", "logout", "probe", "register", "told", "choose", "open", "closed"):
+                case "notified":
+                    self._notified(line)
+            if line["op"] not in ("login", "logout", "probe", "register", "notified", "choose", "open", "closed"):
                 self._token(line)
             if line.get("status") is not None and line["status"] < 500 and self._world.asks_coordinator(line):
                 self._verified = line["broker"]
         self._end(final)
 
-    # What binds whom.
+    # Which facts a broker has to know
 
     def _binds(self, fact: _Fact, line: Line) -> bool:
-        """Whether the broker of an answer has to know a fact."""
+        """Return whether the broker of an answer has to know a fact."""
         if fact.exists is None:
             return False
         return line["broker"] == fact.broker or (fact.is_replicated and self._world.asks_coordinator(line))
@@ -94,7 +92,7 @@ class Account:
         return _Fact(exists, line["broker"], line.get("durability") == "replicated", line["got"])
 
     def _changed(self, line: Line) -> None:
-        """Note whether a subscription was changed by a broker that may not know its state."""
+        """Record whether a broker changed a subscription whose state it may not know."""
         asks = self._world.asks_coordinator(line)
         self._report.figures["changes without the coordinator"] += not asks
         if line["broker"] != self._verified and not asks:
@@ -105,7 +103,7 @@ class Account:
     def _wrong(self, rule: str, what: str, line: Line) -> None:
         self._report.wrong(rule, self._who, what, line)
 
-    # Sessions.
+    # Sessions
 
     def _session(self, line: Line) -> None:
         status, number = line["status"], line["session"]
@@ -113,18 +111,18 @@ class Account:
             self._sessions[number] = self._fact(True, line)
             self._report.figures["sessions"] += 1
         elif line["op"] == "login" and status == 401:
-            self._wrong("account lost", "a login is refused", line)
+            self._wrong("account lost", "a login is rejected", line)
         elif line["op"] == "logout":
             self._sessions[number] = self._fact(False, line) if status == 204 else _Fact(None)
         elif line["op"] == "probe" and status == 200 and self._binds(self._sessions[number], line):
-            self._wrong("session undone", f"session {number} has ended and is accepted", line)
+            self._wrong("session undone", f"the token of session {number} is accepted after its end", line)
 
     def _token(self, line: Line) -> None:
         fact = self._sessions.get(line["session"]) if line.get("status") == 401 else None
         if fact is not None and fact.exists and self._binds(fact, line):
-            self._wrong("session lost", "its token is refused", line)
+            self._wrong("session lost", "its token is rejected", line)
 
-    # Subscriptions.
+    # Subscriptions
 
     def _subscribe(self, line: Line) -> None:
         key, status = line["key"], line["status"]
@@ -136,12 +134,12 @@ class Account:
         self._report.figures["subscriptions"] += 1
         binding = held.fact.broker != "" and self._binds(held.fact, line) and key not in self._doubtful
         if status == 201 and held.fact.exists and binding:
-            self._wrong("subscription undone", "there was one, and it is new", line)
+            self._wrong("subscription undone", "it exists, and the answer says that it is new", line)
         if status == 200 and held.fact.exists is False and binding:
-            self._wrong("end undone", "the subscription had ended, and is there", line)
+            self._wrong("end undone", "the subscription exists after its end", line)
         self._changed(line)
         if line["position"] > line["head"] or line["head"] > len(self._world.streams[key]):
-            self._wrong("position", "it begins beyond the head, or the head is beyond the stream", line)
+            self._wrong("position", "it starts after the head, or the head is after the end of the stream", line)
         start = line["position"]
         self._held[key] = _Subscription(self._fact(True, line), start, line["got"], start, [], start)
 
@@ -152,7 +150,7 @@ class Account:
             held.fact = _Fact(None)
             return
         if status == 404 and held.fact.exists and self._binds(held.fact, line) and key not in self._doubtful:
-            self._wrong("subscription undone", "there is none to end", line)
+            self._wrong("subscription undone", "the broker does not know it", line)
         self._changed(line)
         self._report.figures["ends"] += 1
         held.fact = self._fact(False, line)
@@ -163,25 +161,25 @@ class Account:
         if line["status"] == 200:
             self._report.figures["acknowledgements"] += 1
             if line["answered"] < line["position"]:
-                self._wrong("acknowledgement", "the answer is a lower position", line)
+                self._wrong("acknowledgement", "the answer has a lower position", line)
             held.acknowledged.append((line["position"], self._fact(True, line)))
         self._presence(line["key"], line["status"], line)
         if line["status"] == 200 and line.get("durability") == "replicated" and held.fact.exists:
-            held.fact = self._fact(True, line)  # changes leave a broker in order
+            held.fact = self._fact(True, line)  # a broker replicates changes in order
 
     def _presence(self, key: str, status: int | None, line: Line) -> None:
-        """Check that a subscription answers if there is one, and is 404 if there is none."""
+        """Check that a subscription is found if it exists, and answers 404 if not."""
         held = self._held[key]
         if key in self._doubtful or not self._binds(held.fact, line):
             return
         self._report.figures["subscriptions checked"] += 1
         if status == 404 and held.fact.exists:
-            self._wrong("subscription undone", "it is not there", line)
+            self._wrong("subscription undone", "it is not found", line)
         if status in (200, 422) and not held.fact.exists:
-            self._wrong("end undone", "the subscription is there", line)
+            self._wrong("end undone", "the subscription is found after its end", line)
 
     def _position(self, key: str, position: int, line: Line) -> None:
-        """Check an acknowledged position: not below what was acknowledged, not above what was offered."""
+        """Check an acknowledged position: between the highest answered and the highest sent acknowledgement."""
         held = self._held[key]
         if key in self._doubtful or not held.fact.exists or not self._binds(held.fact, line):
             return
@@ -202,7 +200,7 @@ class Account:
         positions = [position for position, _ in line["results"]]
         first, last = positions[0], positions[-1]
         if positions != list(range(first, last + 1)):
-            self._wrong("order", "positions are not one after the other", line)
+            self._wrong("order", "positions are not consecutive", line)
         for position, id in line["results"]:
             if not 0 < position <= len(ids) or ids[position - 1] != id:
                 self._wrong("order", f"position {position} is not {id}", line)
@@ -213,10 +211,10 @@ class Account:
         if line["after"] is None:
             self._position(key, first - 1, line)
         elif first != line["after"] + 1:
-            self._wrong("result lost", f"nothing between {line['after']} and {first}", line)
+            self._wrong("result lost", f"no results between {line['after']} and {first}", line)
         if first > held.received + 1:
             if key not in self._doubtful and self._binds(held.fact, line):
-                self._wrong("result lost", f"nothing between {held.received} and {first}", line)
+                self._wrong("result lost", f"no results between {held.received} and {first}", line)
             return
         self._time(held, line)
         held.received = max(held.received, last)
@@ -231,17 +229,17 @@ class Account:
         if line["status"] != 200:
             return
         for key in line["found"].keys() - self._held.keys():
-            self._wrong("stranger", f"{key} was never subscribed to", line)
+            self._wrong("stranger", f"there was no subscription to {key}", line)
         for key in self._held:
             self._presence(key, 200 if key in line["found"] else 404, line)
             if key in line["found"]:
                 position, head = line["found"][key]
                 self._position(key, position, line)
                 if head > len(self._world.streams[key]):
-                    self._wrong("position", f"head {head} of {key} is beyond the stream", line)
+                    self._wrong("position", f"head {head} of {key} is after the end of the stream", line)
 
-    def _told(self, line: Line) -> None:
-        """A connection that was opened after the end of a subscription is not told of its stream."""
+    def _notified(self, line: Line) -> None:
+        """Check that a connection opened after the end of a subscription gets no notifications of its stream."""
         held = self._held.get(line["key"])
         if held is None or held.fact.exists is not False or line["key"] in self._doubtful:
             return
@@ -250,27 +248,27 @@ class Account:
             self._wrong("end undone", "a notification of its stream", line)
 
     def _end(self, final: Line | None) -> None:
-        """Check that in the end all that was answered holds, and everything was received."""
+        """Check that at the end all answered changes are visible, and all results were received."""
         if final is None or final["status"] != 200:
-            self._wrong("end", "there is no list of subscriptions in the end", final or {})
+            self._wrong("end", "no list of subscriptions at the end", final or {})
             return
         for key, held in self._held.items():
             if key in self._doubtful or held.fact.exists is None:
-                self._report.figures["not judged in the end"] += 1
+                self._report.figures["not checked at the end"] += 1
                 continue
             is_there = key in final["found"]
             if held.fact.exists != is_there:
-                self._wrong("end undone" if is_there else "subscription undone", f"{key} in the end", final)
+                self._wrong("end undone" if is_there else "subscription undone", f"{key} at the end", final)
             if not held.fact.exists or not is_there:
                 continue
             ids = self._world.streams[key]
             if held.received != len(ids):
-                self._wrong("result lost", f"{key}: received {held.received} of {len(ids)} in the end", final)
+                self._wrong("result lost", f"{key}: received {held.received} of {len(ids)} at the end", final)
             highest = max([held.start, *(position for position, _ in held.acknowledged)])
             if not highest <= final["found"][key][0] <= held.offered:
-                self._wrong("acknowledgement undone", f"{key} in the end, {highest} was answered", final)
+                self._wrong("acknowledgement undone", f"{key} at the end; {highest} was acknowledged", final)
             there = set(ids[held.start :])
             for record in self._world.log:
                 id = str(record["id"])
                 if self._world.sent_at.get(id, 0) > held.since and matches(key, record) and id not in there:
-                    self._wrong("result lost", f"{key}: {id} was published later and is not there", final)
+                    self._wrong("result lost", f"{key}: {id} was published later and is missing", final)

@@ -1,4 +1,4 @@
-"""What a subscriber says to a broker, by bare HTTP and WebSocket; the journal has every answer."""
+"""Requests of a subscriber to a broker over plain HTTP and WebSocket; the journal records every answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Socket:
 
 
 class Connection:
-    """The broker where a subscriber is, its session, and its WebSocket if there is one."""
+    """The current broker of a subscriber, its session, and its WebSocket if it is connected."""
 
     def __init__(
         self, http: aiohttp.ClientSession, urls: Mapping[str, str], journal: Journal, broker: str
@@ -48,7 +48,7 @@ class Connection:
         self.session: Session | None = None
         self.socket: Socket | None = None
         self.streams: dict[str, str] = {}
-        """The key of each stream that a broker has named."""
+        """The key of each stream that a broker has reported."""
 
     async def open(self) -> bool:
         sent, url = now(), f"{self.urls[self.broker]}/notifications".replace("http", "ws", 1)
@@ -73,7 +73,7 @@ class Connection:
                 pass
 
     async def receive(self, seconds: float, wanted: str = "") -> dict[str, Any] | None:
-        """Take messages until one has a field, or for so long; that one."""
+        """Receive messages for some seconds, or until one has the wanted field; return that one."""
         socket = self.socket
         assert socket is not None
         until = now() + seconds
@@ -86,14 +86,14 @@ class Connection:
                 socket.closed = socket.connection.close_code or 1006
                 self.journal.write(op="closed", at=now(), broker=self.broker, code=socket.closed)
                 break
-            told = json.loads(message.data)
-            if "stream" in told:
-                key = self.streams.get(told["stream"], told["stream"])
-                facts = {"broker": self.broker, "key": key, "position": told["position"]}
-                self.journal.write(op="told", at=now(), opened=socket.opened, **facts)
+            data = json.loads(message.data)
+            if "stream" in data:
+                key = self.streams.get(data["stream"], data["stream"])
+                facts = {"broker": self.broker, "key": key, "position": data["position"]}
+                self.journal.write(op="notified", at=now(), opened=socket.opened, **facts)
                 socket.dirty.add(key)
-            if wanted and wanted in told:
-                return dict(told)
+            if wanted and wanted in data:
+                return dict(data)
         return None
 
     @property
@@ -113,16 +113,16 @@ class Connection:
         as_session: Session | None = None,
         **note: object,
     ) -> Answer:
-        """Ask the broker; the status is None if there is no answer, and `why` says what came instead."""
+        """Send a request; without an answer the status is None, and `why` is the reason."""
         sent, status, why, durability = now(), None, "", None
-        told: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         url, timeout = self.urls[self.broker] + path, aiohttp.ClientTimeout(total=TIMEOUT_S)
         headers = self.bearer(as_session)
         try:
             async with self.http.request(method, url, json=body, headers=headers, timeout=timeout) as answer:
                 text = await answer.text()
                 status, durability = answer.status, answer.headers.get("Newsstand-Durability")
-                told = json.loads(text) if text else {}
+                data = json.loads(text) if text else {}
         except TimeoutError:
             why, status = "timeout", None
         except LOST as error:
@@ -130,29 +130,29 @@ class Connection:
         note = {"session": as_session.number if as_session else self.number, **note}
         self.journal.write(
             op=op, sent=sent, got=now(), broker=self.broker, status=status, why=why, durability=durability,
-            **note, **_facts(op, status, told),
+            **note, **_facts(op, status, data),
         )  # fmt: skip
         if status == 401 and as_session is None:
             self.session = None
-        return status, {"why": why, "durability": durability, **told}
+        return status, {"why": why, "durability": durability, **data}
 
 
-def _facts(op: str, status: int | None, told: Mapping[str, Any]) -> dict[str, object]:
-    """What an answer says, as the journal has it."""
+def _facts(op: str, status: int | None, data: Mapping[str, Any]) -> dict[str, object]:
+    """Return the facts of an answer that the journal records."""
     if status is None or status >= 300:
-        return {"error": told.get("error", "")} if told else {}
+        return {"error": data.get("error", "")} if data else {}
     match op:
         case "subscribe":
-            return {"position": told["position"], "head": told["head"]}
+            return {"position": data["position"], "head": data["head"]}
         case "ack":
-            return {"answered": told["position"]}
+            return {"answered": data["position"]}
         case "read":
-            results = [[one["position"], one["payload"]["id"]] for one in told["results"]]
-            return {"results": results, "head": told["head"]}
+            results = [[one["position"], one["payload"]["id"]] for one in data["results"]]
+            return {"results": results, "head": data["head"]}
         case "list":
             found = {
                 key_of(one["channel"], one["values"]): [one["position"], one["head"]]
-                for one in told["subscriptions"]
+                for one in data["subscriptions"]
             }
             return {"found": found}
     return {}

@@ -1,4 +1,4 @@
-"""What the oracle knows of a whole run, and what it reports."""
+"""The input of the oracle for a whole run, and its report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faults.journal import Line
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that was broken."""
+    """A violated guarantee."""
 
     rule: str
     who: str
@@ -24,12 +24,12 @@ class Violation:
 
 @dataclass
 class Report:
-    """What the oracle found."""
+    """The violations and figures of a run."""
 
     violations: list[Violation] = field(default_factory=list)
     figures: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
-    """The longest from the answer to a publication to its receipt by a subscriber that waited for it."""
+    """The longest time from the answer to a publication until a waiting subscriber received it."""
 
     def wrong(self, rule: str, who: str, what: str, line: Line) -> None:
         self.violations.append(Violation(rule, who, what, line))
@@ -37,19 +37,19 @@ class Report:
 
 @dataclass(frozen=True)
 class World:
-    """What all subscribers share: when processes were away, and what was published."""
+    """The state that all subscribers share: absences of the coordinator, and publications."""
 
     away: Sequence[tuple[float, float]]
-    """When the coordinator was, or could be taken for, away."""
+    """The times at which the coordinator was away, or a broker could consider it away."""
     log: Sequence[Line]
     streams: Mapping[str, Sequence[str]]
-    """The ids of each stream's results, read from the cluster in the end."""
+    """The ids of each stream's results, read from the cluster at the end."""
     sent_at: Mapping[str, float] = field(default_factory=dict)
     answered_at: Mapping[str, float] = field(default_factory=dict)
-    """When publications were sent for the first time, and answered for the first time."""
+    """When publications were first sent, and first answered."""
 
     def asks_coordinator(self, line: Line) -> bool:
-        """Whether the broker of an answer had the coordinator's at that time."""
+        """Return whether the broker of an answer could reach the coordinator at that time."""
         if line.get("durability") == "replicated":
             return True
         return not any(start <= line["got"] and line["sent"] <= end for start, end in self.away)

@@ -1,4 +1,4 @@
-"""The app under test: its channels, who may want what, and, recomputed by plain Python, what matches what."""
+"""The app under test: its channels, the interests of subscribers, and matching in plain Python."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ query = "SELECT r.id, r.kind FROM reports r WHERE distance_km(r.lat, r.lon, :lat
 CHANNELS = ("of_kind", "near")
 EARTH_KM = 6371.0088
 STEP = 0.01
-"""Degrees between two places: 1.1 km, so that no report is at the border of what is near."""
+"""Degrees between two places: 1.1 km, so that no report is at the limit of a distance."""
 
 
 @dataclass(frozen=True)
 class Interest:
-    """A channel with values; `key` names it in journals."""
+    """A channel with values; journals identify it by `key`."""
 
     channel: str
     values: Mapping[str, object]
@@ -57,14 +57,14 @@ KINDS = [f"kind{number}" for number in range(6)]
 LONE_KINDS = [f"lone{number}" for number in range(24)]
 PLACES = list(range(24))
 STEADY = [*map(of_kind, KINDS), *(near(place, 1.7) for place in PLACES[::4])]
-"""Interests that somebody has from the first publication to the last: their streams hold all that matches."""
+"""Interests with a subscription from the first publication to the last: their streams have all matches."""
 LONE = [*map(of_kind, LONE_KINDS), *(near(place, 0.6) for place in PLACES[1::4])]
-"""Interests that subscribers alone have: a stream ends with its last subscription and goes on with the next."""
+"""Interests of the subscribers alone: a stream gets no results between its last subscription and the next."""
 ALL = {one.key: one for one in [*STEADY, *LONE]}
 
 
 def matches(key: str, record: Mapping[str, object]) -> bool:
-    """Whether a record of the log is a result for an interest."""
+    """Return whether a record of the log is a result for an interest."""
     interest = ALL[key]
     if interest.channel == "of_kind":
         return record["kind"] == interest.values["kind"]

@@ -1,4 +1,4 @@
-"""What happened, one JSON object a line: written while it happens, read by the oracle afterwards."""
+"""Journals of a run, one JSON object a line: written during the run, read by the oracle afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Line = dict[str, Any]
 
 
 class Journal:
-    """A file of JSON lines. Times are seconds of the clock of this machine that never goes back."""
+    """A file of JSON lines. Times are in seconds of the monotonic clock."""
 
     def __init__(self, file: Path) -> None:
         self._file = file.open("a", buffering=1)

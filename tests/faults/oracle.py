@@ -1,4 +1,4 @@
-"""Recomputes from journals what had to happen, and says where it did not."""
+"""The oracle: it compares the journals of a run with the guarantees of the platform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faults.interests import matches
 from faults.journal import Line
 
 GRACE_S = 6.0
-"""How long after the coordinator is back a broker may take it for away: one heartbeat that waits, and the next."""
+"""How long a broker may consider the coordinator away after its return: a waiting heartbeat and the next one."""
 
 
 def judge(
@@ -23,7 +23,7 @@ def judge(
     streams: Mapping[str, Sequence[str]],
     steady: Iterable[str] = (),
 ) -> Report:
-    """Compare what clients were answered with what had to be; `steady` streams hold all that matches."""
+    """Check the answers to clients; `steady` streams have all matching publications."""
     report = Report()
     _check_publications(published, log, report)
     _check_streams(log, streams, set(steady), report)
@@ -46,13 +46,13 @@ def _check_publications(published: Sequence[Line], log: Sequence[Line], report: 
         if count > 1:
             report.wrong("published twice", "log", id, {})
     if [record["_seq"] for record in log] != list(range(1, len(log) + 1)):
-        report.wrong("log", "log", "its numbers have holes", {})
+        report.wrong("log", "log", "its numbers are not consecutive", {})
     for line in published:
         if line["status"] != 200:
             continue
-        report.figures["repetitions answered"] += bool(line["told"]["repeated"])
-        if ids[line["told"]["first"] - 1 : line["told"]["last"]] != line["ids"]:
-            report.wrong("publication lost", line["key"], "is not where the answer says", line)
+        report.figures["repetitions answered"] += bool(line["answer"]["repeated"])
+        if ids[line["answer"]["first"] - 1 : line["answer"]["last"]] != line["ids"]:
+            report.wrong("publication lost", line["key"], "is not at the numbers of the answer", line)
     report.figures["publications"] = len(ids)
     stray = set(ids) - {id for line in published for id in line["ids"]}
     if stray:
@@ -66,12 +66,12 @@ def _check_streams(
         wanted = [str(record["id"]) for record in log if matches(key, record)]
         if key in steady:
             if list(ids) != wanted:
-                report.wrong("stream", key, f"holds {len(ids)} results, not the {len(wanted)} that match", {})
+                report.wrong("stream", key, f"has {len(ids)} results; {len(wanted)} publications match", {})
             continue
         order = {id: place for place, id in enumerate(wanted)}
         places = [order.get(id, -1) for id in ids]
         if -1 in places or any(one >= two for one, two in pairwise(places)):
-            report.wrong("stream", key, "holds what does not match, or twice, or in another order", {})
+            report.wrong("stream", key, "has results that do not match, are repeated or are out of order", {})
 
 
 def _away(faults: Sequence[Line]) -> list[tuple[float, float]]:

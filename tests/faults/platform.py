@@ -1,4 +1,4 @@
-"""The processes of a platform on loopback: started on the same ports again, killed, paused and resumed."""
+"""The processes of a platform on loopback: started, killed and restarted on the same ports, paused and resumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 from faults.interests import APP
 from faults.journal import Journal, now
 from faults.schedule import BROKERS
-from newsstand.serving.credentials import broker_credential
+from newsstand.auth.credentials import broker_credential
 
 SECRET = "a secret of this platform, long enough"
 NEWSSTAND = (sys.executable, "-m", "newsstand.cli.main")
@@ -26,7 +26,7 @@ PATIENCE_S = 180.0
 
 
 class Process:
-    """A server that is started as often as it is killed."""
+    """A server that can be killed and started again."""
 
     def __init__(
         self, name: str, port: int, command: tuple[object, ...], env: Mapping[str, str], log: Path
@@ -49,7 +49,7 @@ class Process:
 
     def is_ready(self) -> bool:
         if not self.is_running():
-            raise AssertionError(f"{self.name} has ended by itself: {self._log.read_text()[-3000:]}")
+            raise AssertionError(f"{self.name} ended unexpectedly: {self._log.read_text()[-3000:]}")
         try:
             return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
         except httpx.HTTPError:
@@ -69,13 +69,13 @@ class Process:
         self._process.wait(30)
 
     def end(self) -> None:
-        """Leave nothing running, whatever state it is in."""
+        """Kill the process unless it has ended, also if it is paused."""
         if self.is_running():
             self.kill()
 
 
 class Platform:
-    """A cluster, a coordinator and three brokers; the journal has when each was killed, paused and ready again."""
+    """A cluster, a coordinator and three brokers; the journal records when each is killed, paused and ready."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         app, data = folder / "app", folder / "data"
@@ -174,7 +174,7 @@ def _secrets(name: str) -> Mapping[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has at this moment."""
+    """Return ports that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

@@ -1,4 +1,4 @@
-"""Publishes batches without end, each with an idempotency key, again with the same key until it is answered."""
+"""A publisher of batches, each with an idempotency key; it repeats a batch until it is answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=15)
 
 
 class Publisher:
-    """A client of the cluster; the journal has each attempt with its answer."""
+    """A client of the cluster; the journal records each attempt with its answer."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Publisher:
             key = f"{self._name}-{number}"
             while not await self._attempt(key, batch):
                 await asyncio.sleep(0.3)
-            if self._rng.random() < 0.1:  # as a client does that has lost the answer
+            if self._rng.random() < 0.1:  # as a client that has lost the answer
                 await self._attempt(key, batch)
             number += 1
             await asyncio.sleep(self._rng.uniform(0, 2 * self._every))
@@ -53,14 +53,20 @@ class Publisher:
         return {"id": id, "kind": kind, "lat": latitude(self._rng.choice(PLACES)), "lon": 0.5}
 
     async def _attempt(self, key: str, batch: list[dict[str, object]]) -> bool:
-        sent, status, told = now(), None, {}
+        sent, status, data = now(), None, {}
         headers = {"Authorization": f"Bearer {self._token()}", "Idempotency-Key": key}
         try:
             async with self._http.post(self._url, json=batch, headers=headers, timeout=TIMEOUT) as answer:
-                status, told = answer.status, await answer.json()
+                status, data = answer.status, await answer.json()
         except (aiohttp.ClientError, OSError, TimeoutError):
             pass
         self._journal.write(
-            op="publish", key=key, sent=sent, got=now(), ids=[one["id"] for one in batch], status=status, told=told
+            op="publish",
+            key=key,
+            sent=sent,
+            got=now(),
+            ids=[one["id"] for one in batch],
+            status=status,
+            answer=data,
         )
         return status == 200

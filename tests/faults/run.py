@@ -14,6 +14,8 @@ from pathlib import Path
 
 import aiohttp
 import httpx
+from support.cluster.checker import logged
+from support.cluster.webhooks import Receiver, receiving
 
 from faults.findings import Report
 from faults.interests import ALL, CHANNELS, LONE, STEADY
@@ -23,11 +25,6 @@ from faults.platform import Platform
 from faults.publisher import Publisher
 from faults.schedule import BROKERS, Fault
 from faults.subscriber import Subscriber
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
-from checker import logged
-from webhooks import Receiver, receiving
 
 SETTLE_S = 120.0
 CALM_S = 8.0
@@ -49,7 +46,7 @@ class Run:
         self._streams: dict[str, list[str]] = {}
 
     def __call__(self, faults: Sequence[Fault]) -> Report:
-        """Let the faults happen, wait until everything has settled, and judge."""
+        """Inject the faults, wait until subscribers have everything, and check the journals."""
         with receiving() as witness:
             try:
                 self._platform.start()
@@ -60,7 +57,7 @@ class Run:
                 self._faults.close()
         return self._judge(witness)
 
-    # What the cluster says to a broker that only watches.
+    # The witness: a broker that observes all streams
 
     @contextmanager
     def _cluster(self):  # type: ignore[no-untyped-def]
@@ -70,8 +67,8 @@ class Run:
 
     def _subscribe_witness(self, witness: Receiver, keys: Sequence[str]) -> None:
         with self._cluster() as cluster:
-            told = cluster.put("/brokers/witness", json={"callback": witness.url}).raise_for_status().json()
-            witness.secret = told["secret"]
+            reply = cluster.put("/brokers/witness", json={"callback": witness.url}).raise_for_status().json()
+            witness.secret = reply["secret"]
             self._ids(cluster, keys)
 
     def _ids(self, cluster: httpx.Client, keys: Sequence[str]) -> dict[str, str]:
@@ -80,11 +77,11 @@ class Run:
         return dict(zip(keys, answer.json()["ids"], strict=True))
 
     def _read_streams(self) -> None:
-        """Wait until everything published is evaluated, and read all streams."""
+        """Wait until all publications are evaluated, and read all streams."""
         until = time.monotonic() + SETTLE_S
         with self._cluster() as cluster:
             while any(cluster.get(f"/channels/{name}").json()["status"]["lag"] for name in CHANNELS):
-                assert time.monotonic() < until, "channels stay behind"
+                assert time.monotonic() < until, "channels do not catch up"
                 time.sleep(0.2)
             for key, id in self._ids(cluster, list(ALL)).items():
                 found: list[str] = []
@@ -97,7 +94,7 @@ class Run:
                 self._streams[key] = found
         (self.folder / "streams.json").write_text(json.dumps(self._streams))
 
-    # The run itself.
+    # The run
 
     async def _play(self, faults: Sequence[Fault]) -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as http:
@@ -153,20 +150,20 @@ class Run:
             self._back.notify_all()
 
     async def _settle(self, subscriber: Subscriber) -> None:
-        """Wait until a subscriber has all that it is to have, but not for ever: the oracle judges."""
+        """Wait for a limited time until a subscriber has received everything."""
         subscriber.goal = {key: len(ids) for key, ids in self._streams.items()}
         until = now() + SETTLE_S
         while not await subscriber.settle() and now() < until:
             await asyncio.sleep(0.5)
         await subscriber.finish()
 
-    # Afterwards.
+    # After the run
 
     def _judge(self, witness: Receiver) -> Report:
         log = list(logged(self._platform.data, "reports"))
         (self.folder / "log.json").write_text(json.dumps(log))
         report = judge_folder(self.folder)
-        for moved in witness.went_back:
+        for moved in witness.regressions:
             report.wrong("notification", "witness", f"went back: {moved}", {})
         (self.folder / "report.json").write_text(
             json.dumps(
@@ -177,7 +174,7 @@ class Run:
 
 
 def judge_folder(folder: Path) -> Report:
-    """Judge the journals of a run."""
+    """Check the journals of a run."""
     journals = {file.stem: lines(file) for file in sorted(folder.glob("s[0-9]*.jsonl"))}
     streams = json.loads((folder / "streams.json").read_text())
     log = json.loads((folder / "log.json").read_text())

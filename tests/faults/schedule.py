@@ -1,4 +1,4 @@
-"""What goes wrong and when: the seed determines it."""
+"""Schedules of faults, determined by a seed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PAUSED = {
     ("b1",): 4, ("b2",): 4, ("b3",): 4, ("coordinator",): 4, ("cluster",): 2,
     ("b1", "coordinator"): 1, ("b2", "b3"): 1, ("b3", "cluster"): 1,
 }  # fmt: skip
-"""Which processes are hit together, and how often in proportion."""
+"""The processes that fail together, and their relative frequencies."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """After `after` seconds these processes are killed or paused at once, and come back after `away` seconds."""
+    """After `after` seconds the targets are killed or paused at once; they are back `away` seconds later."""
 
     after: float
     kind: str
@@ -29,11 +29,11 @@ class Fault:
     targets: tuple[str, ...]
     away: float
     whole: bool = True
-    """Whether Spark's own process is killed with the cluster's; else it is left to find out."""
+    """Whether the process of Spark is killed with the cluster's, or has to notice its end."""
 
 
 def schedule(seed: int, kills: int, pauses: int, gap: tuple[float, float] = (2.0, 13.0)) -> list[Fault]:
-    """Return faults with at least so many processes killed, and so many paused, in a random order."""
+    """Return faults with at least these numbers of killed and paused processes, in a random order."""
     rng = random.Random(f"faults {seed}")
     faults = [*_some(rng, "kill", KILLED, kills), *_some(rng, "pause", PAUSED, pauses)]
     rng.shuffle(faults)
@@ -52,7 +52,7 @@ def _some(
 
 
 def _away(rng: random.Random, kind: str) -> float:
-    """Half of the times it is shorter than a lease of 3 s, half of the times longer."""
+    """Return an absence; half of them are shorter than a lease of 3 s."""
     return rng.choice([rng.uniform(0.0, 2.5), rng.uniform(3.5, 9.0)])
 
 

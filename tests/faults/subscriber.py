@@ -1,8 +1,8 @@
-"""A subscriber without the SDK: bare HTTP and WebSocket, one step after the other, all answers in a journal.
+"""A subscriber without the SDK: it sends one request at a time over HTTP or WebSocket and records all answers.
 
-It keeps three rules, so that its journal says what has to be. It repeats a subscription or its end until that is
-answered. It leaves alone what a request without an answer may still change: the broker may have been paused with
-the request in hand. It goes to another broker than before only while the coordinator answers.
+It follows three rules, so that its journal determines the right answers. It repeats a subscription or its end
+until that is answered. It does not change again what a request without an answer may still change, because the
+broker may have been paused with the request. It uses another broker only while the coordinator answers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PASSWORD = "correct horse battery"
 MOST_HELD = 6
 SINCE: list[str | int] = ["now", "now", "now", "earliest", 0]
 STEPS = {"": 50, "subscribe": 8, "unsubscribe": 5, "read": 8, "list": 4, "end": 1, "probe": 1}
-"""What a subscriber does beside reading what it is told of, in proportion."""
+"""The steps besides reading notified results, with their relative frequencies."""
 
 
 @dataclass
-class Held:
-    """A subscription, as the subscriber believes it to be."""
+class HeldSubscription:
+    """A subscription, as the subscriber knows it."""
 
     id: str
     acked: int
@@ -37,7 +37,7 @@ class Held:
 
 @dataclass
 class Pending:
-    """A subscription, or the end of one, that was not answered yet."""
+    """A request for a subscription, or for its end, without an answer yet."""
 
     op: str
     key: str
@@ -45,7 +45,7 @@ class Pending:
 
 
 class Subscriber:
-    """Comes and goes until `leaving` is set, then waits until it has everything."""
+    """A subscriber that visits brokers until `leaving` is set, and then receives the rest."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class Subscriber:
         self._sessions = 0
         self._ended: list[Session] = []
         self._pending: Pending | None = None
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldSubscription] = {}
         self._kept: set[str] = set()
-        """Subscriptions that may not have reached the coordinator yet: they are not ended any more."""
+        """Subscriptions that may not have reached the coordinator yet: they are not ended."""
         self._spent: set[str] = set()
-        """Subscriptions whose end may not have reached the coordinator yet: they are not made again."""
+        """Subscriptions whose end may not have reached the coordinator yet: they are not created again."""
         self.leaving = asyncio.Event()
         self.goal: dict[str, int] = {}
 
@@ -79,7 +79,7 @@ class Subscriber:
             await asyncio.sleep(self._rng.choice([0.0, 0.2, 1.0]) * self._rng.random())
 
     async def settle(self) -> bool:
-        """Finish what is pending and receive everything; return whether that came about. All processes run."""
+        """Finish the pending request and receive all results; return whether this succeeded. All processes run."""
         if not await self._enter() or not await self._finish_pending():
             return False
         for key in list(self.held):
@@ -90,13 +90,13 @@ class Subscriber:
         return status == 200 and complete and listed == {key: one.received for key, one in self.held.items()}
 
     async def finish(self) -> None:
-        """Write down how everything stands in the end."""
+        """Record the final list of subscriptions, and use the tokens of ended sessions."""
         await self._enter()
         await self._list(final=True)
         await self._probe_ended(len(self._ended))
         await self._to.close()
 
-    # One visit to one broker.
+    # A visit to a broker
 
     async def _visit(self) -> None:
         if not await self._enter() or not await self._finish_pending():
@@ -109,7 +109,7 @@ class Subscriber:
                 return
 
     async def _enter(self) -> bool:
-        """Go to a broker, log in if there is no session, and connect."""
+        """Choose a broker, log in if there is no session, and connect."""
         await self._to.close()
         if not await self._choose_broker():
             return False
@@ -125,7 +125,7 @@ class Subscriber:
         return {"name": self.name, "password": PASSWORD}
 
     async def _choose_broker(self) -> bool:
-        """The one that the coordinator says, or sometimes another; without the coordinator the same as before."""
+        """Choose the broker of the coordinator, or sometimes another; without the coordinator keep the broker."""
         sent = now()
         try:
             url = f"{self._to.urls['coordinator']}/broker"
@@ -142,25 +142,25 @@ class Subscriber:
         return True
 
     async def _login(self) -> bool:
-        status, told = await self._to.call("login", "POST", "/login", self._who, session=self._sessions + 1)
+        status, data = await self._to.call("login", "POST", "/login", self._who, session=self._sessions + 1)
         if status != 200:
             return False
         self._sessions += 1
-        self._to.session = Session(self._sessions, told["access"], told["refresh"])
+        self._to.session = Session(self._sessions, data["access"], data["refresh"])
         return True
 
     async def _finish_pending(self) -> bool:
-        """Repeat what was not answered; return whether nothing is pending."""
+        """Repeat the pending request; return whether it was answered."""
         if self._pending is None:
             return True
         if self._pending.op == "subscribe":
             return await self._subscribe(self._pending.key, self._pending.since)
         return await self._unsubscribe(self._pending.key)
 
-    # Steps.
+    # Steps
 
     async def _step(self) -> bool:
-        """Do one thing; return whether to stay."""
+        """Do one step; return whether to continue the visit."""
         assert self._to.socket is not None
         while self._to.socket.dirty:
             key = self._to.socket.dirty.pop()
@@ -183,7 +183,7 @@ class Subscriber:
         return True
 
     async def _listen(self) -> bool:
-        """Take what comes over the WebSocket for a moment; return whether it is still open."""
+        """Receive messages for a moment; return whether the WebSocket is still open."""
         await self._to.receive(self._rng.uniform(0.1, 0.8))
         return self._to.socket is not None and self._to.socket.closed is None
 
@@ -197,28 +197,28 @@ class Subscriber:
         interest = ALL[key]
         body = {"channel": interest.channel, "values": dict(interest.values), "since": since}
         self._pending = Pending("subscribe", key, since)
-        status, told = await self._to.call("subscribe", "POST", "/subscriptions", body, key=key, since=since)
+        status, data = await self._to.call("subscribe", "POST", "/subscriptions", body, key=key, since=since)
         if status not in (200, 201):
-            if status is None and told.get("why") == "timeout":
+            if status is None and data.get("why") == "timeout":
                 self._kept.add(key)
             return False
         self._pending = None
-        if told["durability"] != "replicated":
+        if data["durability"] != "replicated":
             self._kept.add(key)
-        self._to.streams[told["stream"]] = key
-        self.held[key] = Held(told["id"], told["position"], told["position"])
+        self._to.streams[data["stream"]] = key
+        self.held[key] = HeldSubscription(data["id"], data["position"], data["position"])
         return True
 
     async def _unsubscribe(self, key: str) -> bool:
         self._pending = Pending("unsubscribe", key)
-        status, told = await self._to.call("unsubscribe", "DELETE", f"/subscriptions/{self.held[key].id}", key=key)
+        status, data = await self._to.call("unsubscribe", "DELETE", f"/subscriptions/{self.held[key].id}", key=key)
         if status not in (204, 404):
-            if status is None and told.get("why") == "timeout":
+            if status is None and data.get("why") == "timeout":
                 self._spent.add(key)
             return False
         self._pending = None
         del self.held[key]
-        if told.get("durability") != "replicated":
+        if data.get("durability") != "replicated":
             self._spent.add(key)
         return True
 
@@ -236,13 +236,13 @@ class Subscriber:
         after = held.received if self._rng.random() < 0.5 else None
         if after is not None:
             path += f"&after={after}"
-        status, told = await self._to.call("read", "GET", path, key=key, after=after)
-        if status == 200 and told["results"]:
-            last = told["results"][-1]["position"]
+        status, data = await self._to.call("read", "GET", path, key=key, after=after)
+        if status == 200 and data["results"]:
+            last = data["results"][-1]["position"]
             held.received = max(held.received, last)
-            if self._to.socket is not None and last < told["head"]:
+            if self._to.socket is not None and last < data["head"]:
                 self._to.socket.dirty.add(key)
-        return status in (200, 404)  # 404: a change that is not replicated may be away with its broker
+        return status in (200, 404)  # 404: only a broker that is away may have it
 
     async def _acknowledge(self, key: str, position: int) -> bool:
         held = self.held[key]
@@ -250,10 +250,10 @@ class Subscriber:
             return True
         if self._rng.random() < 0.6:
             path = f"/subscriptions/{held.id}/ack"
-            status, told = await self._to.call(
+            status, data = await self._to.call(
                 "ack", "POST", path, {"position": position}, key=key, position=position
             )
-            if status is None and told.get("why") == "timeout":
+            if status is None and data.get("why") == "timeout":
                 self._spent.add(key)
         else:
             status = await self._acknowledge_by_socket(key, position)
@@ -265,15 +265,15 @@ class Subscriber:
         socket = self._to.socket
         if socket is None or socket.closed is not None:
             return None
-        sent, told = now(), None
+        sent, data = now(), None
         try:
             await socket.connection.send_json({"ack": {self.held[key].id: position}})
-            told = await self._to.receive(TIMEOUT_S, "acked")
+            data = await self._to.receive(TIMEOUT_S, "acked")
         except LOST:
             socket.closed = 1006
-        status = None if told is None else 200
-        answered = None if told is None else told["acked"][self.held[key].id]
-        if told is None:
+        status = None if data is None else 200
+        answered = None if data is None else data["acked"][self.held[key].id]
+        if data is None:
             self._spent.add(key)
         self._to.journal.write(
             op="ack", sent=sent, got=now(), broker=self._to.broker, key=key, position=position, status=status,
@@ -282,10 +282,10 @@ class Subscriber:
         return status
 
     async def _list(self, *, final: bool = False) -> tuple[int | None, dict[str, int]]:
-        status, told = await self._to.call("list", "GET", "/subscriptions", final=final)
+        status, data = await self._to.call("list", "GET", "/subscriptions", final=final)
         if status != 200:
             return status, {}
-        listed = {key_of(one["channel"], one["values"]): one for one in told["subscriptions"]}
+        listed = {key_of(one["channel"], one["values"]): one for one in data["subscriptions"]}
         for key, one in listed.items():
             self._to.streams[one["stream"]] = key
         return status, {key: int(one["position"]) for key, one in listed.items()}
@@ -300,6 +300,6 @@ class Subscriber:
         return False
 
     async def _probe_ended(self, count: int) -> None:
-        """Ask with the tokens of sessions that have ended."""
+        """Send requests with the tokens of ended sessions."""
         for session in self._rng.sample(self._ended, min(count, len(self._ended))):
             await self._to.call("probe", "GET", "/subscriptions", as_session=session)

@@ -1,4 +1,4 @@
-"""The oracle finds each kind of broken promise in a journal that is written by hand, and none in a good one."""
+"""The oracle reports each kind of violation in a hand-written journal, and none in a correct one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDS = ["a", "b", "c", "d"]
 LOG = [{"_seq": n, "id": id, "kind": "kind0", "lat": 0.0, "lon": 0.0} for n, id in enumerate(IDS, 1)]
 PUBLISHED: list[Line] = [
     {"op": "publish", "key": id, "sent": 10.0 * n, "got": 10.0 * n + 1, "ids": [id], "status": 200,
-     "told": {"first": n, "last": n, "repeated": False}}
+     "answer": {"first": n, "last": n, "repeated": False}}
     for n, id in enumerate(IDS, 1)
 ]  # fmt: skip
 AWAY: list[Line] = [
@@ -66,11 +66,11 @@ def rules(
 GOOD = [login(), subscribe(), read(22, 1, "ab"), ack(23, 1), read(42, 2, "bcd"), ack(43, 4)]
 
 
-def test_nothing_is_wrong_with_a_subscriber_who_gets_everything_once() -> None:
+def test_complete_journal_has_no_violation() -> None:
     assert not rules([*GOOD, listed(44, 4), listed(200, 4, final=True)])
 
 
-def test_what_was_not_acknowledged_may_come_again() -> None:
+def test_unacknowledged_results_may_be_repeated() -> None:
     again = [read(30, 2, "bc", broker="b2"), read(31, 2, "b", broker="b3")]
     assert not rules([*GOOD[:4], *again, read(42, 2, "bcd"), ack(43, 4), listed(200, 4, final=True)])
 
@@ -96,7 +96,7 @@ def test_what_was_not_acknowledged_may_come_again() -> None:
         (answer("login", 30, status=401), "account lost"),
     ],
 )
-def test_a_broken_promise_is_found(line: Line, rule: str) -> None:
+def test_violation_is_reported(line: Line, rule: str) -> None:
     assert rule in rules([*GOOD[:4], line])
 
 
@@ -106,20 +106,20 @@ def test_a_broken_promise_is_found(line: Line, rule: str) -> None:
         listed(30, 4, broker="b2"),
         read(30, 1, "", broker="b2"),
         subscribe(30, status=200, broker="b2"),
-        {"op": "told", "at": 30.0, "opened": 25.0, "broker": "b2", "key": KEY, "position": 4},
+        {"op": "notified", "at": 30.0, "opened": 25.0, "broker": "b2", "key": KEY, "position": 4},
     ],
 )
-def test_an_end_that_comes_back_is_found(line: Line) -> None:
+def test_ended_subscription_that_returns_is_reported(line: Line) -> None:
     line = {**line, "results": [[1, "a"]]} if line["op"] == "read" else line
     assert "end undone" in rules([*GOOD[:4], unsubscribe(24), line])
 
 
-def test_a_connection_from_before_an_end_may_tell_of_its_stream() -> None:
-    told = {"op": "told", "at": 30.0, "opened": 20.0, "broker": "b1", "key": KEY, "position": 4}
-    assert not rules([*GOOD[:4], unsubscribe(24), told, listed(200, None, final=True)])
+def test_connection_opened_before_end_may_notify() -> None:
+    reply = {"op": "notified", "at": 30.0, "opened": 20.0, "broker": "b1", "key": KEY, "position": 4}
+    assert not rules([*GOOD[:4], unsubscribe(24), reply, listed(200, None, final=True)])
 
 
-def test_a_change_that_only_its_broker_has_binds_others_in_the_end() -> None:
+def test_unreplicated_change_is_visible_elsewhere_at_end() -> None:
     ended = [*GOOD[:4], unsubscribe(24, durability="broker")]
     other = listed(30, 1, broker="b2")
     assert not rules([*ended, other, listed(200, None, final=True)])
@@ -127,31 +127,31 @@ def test_a_change_that_only_its_broker_has_binds_others_in_the_end() -> None:
     assert "end undone" in rules([*ended, other, listed(200, 4, final=True)])
 
 
-def test_without_the_coordinator_another_broker_is_not_bound() -> None:
+def test_other_broker_is_not_checked_without_coordinator() -> None:
     stale = [read(50, 1, "ab", broker="b2"), listed(51, 0, broker="b2")]
     assert not rules([*GOOD, *stale, listed(200, 4, final=True)])
     assert "acknowledgement undone" in rules([*GOOD, listed(51, 0), listed(200, 4, final=True)])
 
 
-def test_in_the_end_everything_holds_and_was_received() -> None:
+def test_final_list_has_all_changes_and_results() -> None:
     assert "result lost" in rules([*GOOD[:4], listed(200, 1, final=True)])
     assert "acknowledgement undone" in rules([*GOOD, listed(200, 3, final=True)])
     assert "subscription undone" in rules([*GOOD, listed(200, None, final=True)])
     assert "end" in rules(GOOD)
 
 
-def test_a_result_that_is_missing_in_the_stream_is_lost() -> None:
+def test_result_missing_in_stream_is_reported() -> None:
     found = rules([login(), subscribe(), read(42, 1, "abd"), listed(200, 3, final=True)], streams=["a", "b", "d"])
     assert {"stream", "result lost"} <= found
 
 
-def test_a_session_that_has_ended_is_not_accepted_any_more() -> None:
+def test_ended_session_that_is_accepted_is_reported() -> None:
     ended = answer("logout", 5, status=204, durability="replicated")
     assert "session undone" in rules([login(), ended, answer("probe", 6, broker="b2")])
     assert "session undone" not in rules([login(), ended, answer("probe", 6, broker="b2", status=401)])
 
 
-def test_a_publication_that_is_there_twice_or_not_at_all_is_found() -> None:
+def test_repeated_or_missing_publication_is_reported() -> None:
     twice = [*LOG, {**LOG[0], "_seq": 5}]
     assert "published twice" in rules([], log=twice)
     assert "publication lost" in rules([], log=LOG[:3])
@@ -159,7 +159,7 @@ def test_a_publication_that_is_there_twice_or_not_at_all_is_found() -> None:
     assert "stream" in rules([], streams=["a", "a", "b", "c", "d"])
 
 
-def test_an_answer_that_is_lost_leaves_both_possible_until_the_next() -> None:
+def test_lost_answer_allows_both_states_until_next_one() -> None:
     lost = unsubscribe(24, status=None)
     assert not rules(
         [*GOOD[:4], lost, listed(30, None, broker="b2"), unsubscribe(31, status=404), listed(99, None, final=True)]

@@ -1,4 +1,4 @@
-"""Messages on the wire: the same objects come out, and nothing else is let in."""
+"""Messages on the wire: they round-trip, and malformed ones are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from newsstand.errors import BadMessage
-from newsstand.overlay.filters import Filter
+from newsstand.overlay.filters.filter import Filter
 from newsstand.overlay.messages import (
     Advertise,
     CacheRequest,
@@ -19,12 +19,13 @@ from newsstand.overlay.messages import (
     Message,
     Publication,
     Publish,
-    Request,
-    Response,
+    StorageRequest,
+    StorageResponse,
     Subscribe,
     Unadvertise,
     Unsubscribe,
-    decode,
+    batch_of,
+    decode_batch,
     encode,
 )
 
@@ -39,9 +40,9 @@ MESSAGES: list[Message] = [
     Advertise(("storms",), ((1, 1), (2, 7)), ((3, 9),)),
     Unadvertise(("storms",)),
     Unadvertise(("storms",), (("b2", 1),)),
-    Request(9, SEVERE, ("storms",), ("b1",)),
-    Request(9, SEVERE, ("storms",), ("b1",), (5, "b1", 7), 10),
-    Response(9, ("storms",), ("b1",), "more", (STORM, STORM), 2),
+    StorageRequest(9, SEVERE, ("storms",), ("b1",)),
+    StorageRequest(9, SEVERE, ("storms",), ("b1",), (5, "b1", 7), 10),
+    StorageResponse(9, ("storms",), ("b1",), "more", (STORM, STORM), 2),
     CacheRequest(9, SEVERE, ("b1",)),
     CacheRequest(9, SEVERE, ("b1", "b2"), True, (5, "b1", 7)),
     CacheResponse("b1", 9),
@@ -50,8 +51,13 @@ MESSAGES: list[Message] = [
 ]
 
 
+def decode(data: bytes) -> Message:
+    [message] = decode_batch(batch_of([data]))
+    return message
+
+
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_comes_out_as_it_went_in(message: Message) -> None:
+def test_message_round_trips(message: Message) -> None:
     assert decode(encode(message)) == message
     assert type(decode(encode(message))) is type(message)
 
@@ -61,10 +67,10 @@ def test_messages_are_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "expected"),
     [
         (["subscribe", "topic ="], "filter, column 8: expected a value"),
-        (["subscribe", 3], "Filter is not part of a message"),
+        (["subscribe", 3], "Filter cannot be part of a message"),
         (["shout", 3], "Invalid value 'shout'"),
         ({"type": "subscribe"}, "Expected `array`, got `object`"),
         (["publish", ["b1", 7, ""]], "Expected `str` of length >= 1"),
@@ -88,15 +94,15 @@ def test_messages_are_small() -> None:
         (["cacheresponse", "b1", 9, [["b1", 7, ""]]], "Expected `str` of length >= 1"),
     ],
 )
-def test_what_is_no_message_is_refused_in_one_line(sent: object, told: str) -> None:
+def test_malformed_message_rejected_in_one_line(sent: object, expected: str) -> None:
     with pytest.raises(BadMessage) as refused:
         decode(msgspec.msgpack.encode(sent))
-    assert told in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
+def test_decoder_accepts_or_rejects_any_bytes(data: bytes) -> None:
     try:
         decode(data)
     except BadMessage:
@@ -104,7 +110,7 @@ def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
 
 
 @given(st.sampled_from(MESSAGES), st.integers(0, 200), st.integers(0, 255))
-def test_a_message_with_a_wrong_byte_is_a_message_or_refused(message: Message, place: int, byte: int) -> None:
+def test_decoder_accepts_or_rejects_a_corrupted_message(message: Message, place: int, byte: int) -> None:
     data = bytearray(encode(message))
     data[place % len(data)] = byte
     try:
@@ -113,7 +119,7 @@ def test_a_message_with_a_wrong_byte_is_a_message_or_refused(message: Message, p
         return
 
 
-def test_a_broker_of_the_overlay_loads_neither_numpy_nor_sockets() -> None:
-    code = "import newsstand.overlay.network, sys; print(*{name.partition('.')[0] for name in sys.modules})"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"numpy", "networkx", "asyncio", "pyspark"} & set(told.stdout.split())
+def test_overlay_broker_imports_neither_numpy_nor_sockets() -> None:
+    code = "import newsstand.overlay.simulation, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "networkx", "asyncio", "pyspark"} & set(result.stdout.split())

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_problems import best, fits, missing, networks, problems, trees
+from support.planning.small_networks import networks, trees
+from support.planning.small_problems import best, fits, missing, problems
+from support.profiles import examples
 
 from newsstand.errors import BadOption
 from newsstand.overlay.topology import Topology
-from newsstand.planning.cost import traffic
-from newsstand.planning.exact import exact, without_limits
-from newsstand.planning.problem import Limits, Problem
-from newsstand.planning.relaxed import relaxed
-from newsstand.planning.room import missing_replicas
-from newsstand.planning.tree_median import tree_median
+from newsstand.planning.problem import Problem, ReplicationLimits, traffic
+from newsstand.planning.replication import missing_replicas
+from newsstand.planning.solvers.bounded_plans import exact, round_relaxation, without_limits
+from newsstand.planning.solvers.tree_median import tree_median
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(problems())
-def test_exact_finds_what_trying_every_plan_finds(problem: Problem) -> None:
+def test_exact_agrees_with_brute_force(problem: Problem) -> None:
     optimum = best(problem)
     if optimum is None:
-        with pytest.raises(BadOption, match="not one of each"):
+        with pytest.raises(BadOption, match="less than one for each"):
             exact(problem)
         return
     answer = exact(problem)
@@ -34,15 +34,15 @@ def test_exact_finds_what_trying_every_plan_finds(problem: Problem) -> None:
     _keeps_the_rules(problem, answer.plan.assignment)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(problems(least_capacity=1))
-def test_relaxed_is_feasible_and_its_bound_holds(problem: Problem) -> None:
+def test_relaxed_plan_is_feasible_within_bound(problem: Problem) -> None:
     optimum = best(problem)
     if optimum is None:
-        with pytest.raises(BadOption, match="not one of each"):
-            relaxed(problem)
+        with pytest.raises(BadOption, match="less than one for each"):
+            round_relaxation(problem)
         return
-    answer = relaxed(problem)
+    answer = round_relaxation(problem)
     assert sum(answer.plan.short.values()) == optimum[0]
     assert answer.bound - 1e-6 <= optimum[1] <= answer.traffic == traffic(problem, answer.plan.assignment)
     _keeps_the_rules(problem, answer.plan.assignment)
@@ -55,9 +55,9 @@ def _keeps_the_rules(problem: Problem, assignment: dict[str, tuple[int, ...]]) -
         assert 1 <= len(assignment[name]) <= limits.most
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.data())
-def test_on_trees_the_program_and_the_tables_agree(data: st.DataObject) -> None:
+def test_exact_agrees_with_tree_median_on_trees(data: st.DataObject) -> None:
     tree = data.draw(trees(most=25))
     demand = np.array(data.draw(st.lists(st.integers(0, 9), min_size=tree.nodes, max_size=tree.nodes)))
     demand[0] += 1
@@ -66,15 +66,15 @@ def test_on_trees_the_program_and_the_tables_agree(data: st.DataObject) -> None:
     assert exact(problem).traffic == tree_median(tree, demand, count).cost
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(st.data())
-def test_without_limits_every_topic_has_its_own_optimum(data: st.DataObject) -> None:
+def test_exact_without_limits_optimizes_each_topic(data: st.DataObject) -> None:
     network = data.draw(networks())
     demand = np.array([[1, *([3] * (network.nodes - 1))], [2] * network.nodes])
     counts = [data.draw(st.integers(1, network.nodes)) for _ in range(2)]
     problem = Problem(
         network, ("a", "b"), demand, Fraction(1),
-        tuple(Limits(count, count) for count in counts), (1,) * network.nodes, 1,
+        tuple(ReplicationLimits(count, count) for count in counts), (1,) * network.nodes, 1,
     )  # fmt: skip
     alone = [exact(_of_one_topic(network, row, count)) for row, count in zip(demand, counts, strict=True)]
     answer = without_limits(problem, counts)
@@ -82,21 +82,21 @@ def test_without_limits_every_topic_has_its_own_optimum(data: st.DataObject) -> 
     assert [len(answer.plan.assignment[name]) for name in "ab"] == counts
 
 
-def test_when_time_is_up_the_answer_says_what_is_proven() -> None:
+def test_exact_reports_bound_when_time_is_over() -> None:
     rng = np.random.default_rng(4)
     tree = Topology(40, [(int(rng.integers(1, node)), node) for node in range(2, 41)])
     problem = Problem(
         tree, tuple("abcd"), rng.integers(0, 9, (4, 40)), Fraction(1),
-        (Limits(3, 3),) * 4, (2,) * 40, 7,
+        (ReplicationLimits(3, 3),) * 4, (2,) * 40, 7,
     )  # fmt: skip
     optimum, single = exact(problem), sum(tree_median(tree, row, 3).cost for row in problem.demand)
     assert optimum.gap == 0
-    for hurried in (exact(problem, time_limit_s=0), relaxed(problem, time_limit_s=0)):
+    for hurried in (exact(problem, time_limit_s=0), round_relaxation(problem, time_limit_s=0)):
         assert hurried.bound == single < optimum.traffic <= hurried.traffic
         assert hurried.gap == pytest.approx(1 - single / hurried.traffic)
 
 
-def test_nodes_without_room_are_no_storages() -> None:
+def test_exact_ignores_nodes_without_capacity() -> None:
     path = Topology(4, ((1, 2), (2, 3), (3, 4)))
     problem = replace(_of_one_topic(path, np.array([9, 1, 1, 1]), 1), capacity=(0, 0, 1, 1))
     answer = exact(problem)
@@ -104,13 +104,13 @@ def test_nodes_without_room_are_no_storages() -> None:
     assert answer.traffic == 9 * 2 + 1 + 1
 
 
-def test_as_few_storages_as_needed_if_their_number_is_open() -> None:
+def test_exact_uses_fewest_storages_if_number_is_open() -> None:
     path = Topology(5, ((1, 2), (2, 3), (3, 4), (4, 5)))
     problem = replace(
         _of_one_topic(path, np.ones(5, np.int64), 2),
         topics=("a", "b", "c"),
         demand=np.ones((3, 5), np.int64),
-        replication=(Limits(2, 2),) * 3,
+        replication=(ReplicationLimits(2, 2),) * 3,
         capacity=(2,) * 5,
         storages=None,
     )
@@ -119,5 +119,11 @@ def test_as_few_storages_as_needed_if_their_number_is_open() -> None:
 
 def _of_one_topic(topology: Topology, demand: np.ndarray, count: int) -> Problem:
     return Problem(
-        topology, ("a",), demand[None], Fraction(1), (Limits(count, count),), (1,) * topology.nodes, count
+        topology,
+        ("a",),
+        demand[None],
+        Fraction(1),
+        (ReplicationLimits(count, count),),
+        (1,) * topology.nodes,
+        count,
     )

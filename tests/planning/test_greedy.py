@@ -1,4 +1,4 @@
-"""Compiled greedy picks what three plain loops pick, ties and all."""
+"""Compiled greedy picks what three plain loops pick, including ties."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_greedy import plain_picks, plain_possible
+from support.planning.plain_greedy import plain_picks, plain_possible
+from support.planning.small_problems import problem_of
+from support.profiles import examples
 
 from newsstand.overlay.topology import Topology
-from newsstand.planning.greedy import greedy_picks, possible_storages
-from newsstand.planning.problem import Limits, Problem, whole
+from newsstand.planning.problem import Problem
+from newsstand.planning.solvers.greedy import possible_for, possible_storages, topology_arrays
 
 
-def problem_of(
-    topology: Topology, demand: list[list[int]], k: int, publishing: list[int] | None = None
-) -> Problem:
-    rows, unit = whole(demand, topology.nodes)
-    return Problem(
-        topology,
-        tuple("abcdefgh"[: len(demand)]),
-        rows,
-        unit,
-        (Limits(k, k),) * len(demand),
-        (len(demand),) * topology.nodes,
-        publishing=None if publishing is None else np.array(publishing),
-    )
+def greedy_picks(problem: Problem, topic: int, server: int, wanted: int) -> tuple[int, ...]:
+    """Picks for one assumed server in their order: more of them begin with fewer."""
+    only = np.eye(problem.topology.nodes, dtype=np.int64)[server - 1]
+    picks: list[int] = []
+    for number in range(1, wanted + 1):
+        counts = possible_for(topology_arrays(problem), problem.demand[topic], number, only)
+        added = set((np.flatnonzero(counts) + 1).tolist()) - set(picks)
+        assert len(added) == (number < problem.topology.nodes)
+        picks += added
+    return tuple(picks)
 
 
 @st.composite
@@ -51,15 +50,15 @@ def problems(draw: st.DrawFn) -> Problem:
     return problem_of(topology, demand, draw(st.integers(1, topology.nodes)), publishing)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(problems())
-def test_compiled_greedy_counts_what_plain_loops_count(problem: Problem) -> None:
+def test_greedy_counts_agree_with_plain_loops(problem: Problem) -> None:
     assert possible_storages(problem).tolist() == plain_possible(problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(problems(), st.data())
-def test_compiled_greedy_picks_in_the_order_of_plain_loops(problem: Problem, data: st.DataObject) -> None:
+def test_greedy_picks_agree_with_plain_loops(problem: Problem, data: st.DataObject) -> None:
     server = data.draw(st.integers(1, problem.topology.nodes))
     wanted = data.draw(st.integers(1, problem.topology.nodes))
     assert greedy_picks(problem, 0, server, wanted) == plain_picks(problem, 0, server, wanted)
@@ -78,19 +77,19 @@ def test_compiled_greedy_picks_in_the_order_of_plain_loops(problem: Problem, dat
     ids=["path", "star", "balanced", "random", "grid", "scale-free"],
 )
 @pytest.mark.parametrize("largest", [1, 50])
-def test_on_larger_networks_too(graph: nx.Graph, largest: int) -> None:
+def test_greedy_agrees_with_plain_loops_on_larger_networks(graph: nx.Graph, largest: int) -> None:
     graph = nx.convert_node_labels_to_integers(graph, 1)
     demand = np.random.default_rng(5).integers(0, largest + 1, (2, len(graph))).tolist()
     problem = problem_of(Topology(len(graph), graph.edges), demand, 5)
     assert possible_storages(problem).tolist() == plain_possible(problem)
 
 
-def test_a_server_is_a_replica_and_never_picked() -> None:
+def test_greedy_never_picks_server() -> None:
     line = problem_of(Topology(3, [(1, 2), (2, 3)]), [[9, 0, 1]], 3)
     assert greedy_picks(line, 0, 1, 3) == (3, 2)
     assert greedy_picks(line, 0, 3, 1) == (1,)
 
 
-def test_a_publisher_that_is_likelier_counts_more() -> None:
+def test_greedy_weights_likely_publishers() -> None:
     line = problem_of(Topology(3, [(1, 2), (2, 3)]), [[9, 0, 1]], 1, [5, 0, 2])
     assert possible_storages(line).tolist() == [[2, 0, 5]]

@@ -1,4 +1,4 @@
-"""The demo, played for real: what it sums up adds up, and nothing stays behind."""
+"""The demo in real processes: its summary is consistent, and no process remains."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_up import Up, eventually
+from support.broker.up import Up, eventually
 
 from newsstand.cluster.app_folder import read_app
 from newsstand.errors import UnknownPolicy
-from newsstand.platform.declared import read_declared
+from newsstand.platform.tables import read_tables
 from newsstand.scenarios.emergencies.app import write_app
 from newsstand.scenarios.emergencies.city import City
 from newsstand.scenarios.emergencies.driver import Cast, cast_for
-from newsstand.scenarios.emergencies.state import Platform
-from newsstand.scenarios.emergencies.tally import Tally
+from newsstand.scenarios.emergencies.people import DemoStatistics
+from newsstand.scenarios.emergencies.state import PlatformAddresses
 
 NOWHERE = "http://127.0.0.1:9"
 SHOWN = {
@@ -40,19 +40,19 @@ SHOWN = {
 }
 
 
-def test_the_demo_is_an_app_with_shorter_periods_and_brokers(tmp_path: Path) -> None:
+def test_demo_is_app_with_shorter_periods_and_brokers(tmp_path: Path) -> None:
     write_app(tmp_path, speed=5, brokers=3, budget=1000)
     app = read_app(tmp_path)
     assert app.channels["reports_of_kind"].period_s == 2
     assert app.channels["reports_with_shelters"].period_s == 12
-    brokers = read_declared(tmp_path).brokers
+    brokers = read_tables(tmp_path).brokers
     assert [one["name"] for one in brokers] == ["north", "south", "east"]
     assert brokers[0]["lat"] > brokers[2]["lat"] > brokers[1]["lat"]
 
 
-def test_the_state_is_whole_before_anything_has_happened() -> None:
+def test_state_is_complete_before_first_event() -> None:
     async def shown() -> dict[str, object]:
-        platform = Platform(NOWHERE, "token", NOWHERE, [NOWHERE], ["token"])
+        platform = PlatformAddresses(NOWHERE, "token", NOWHERE, [NOWHERE], ["token"])
         async with cast_for(platform, Cast(subscribers=7, duration_s=None)) as driver:
             await driver.state.look()
             with pytest.raises(UnknownPolicy):
@@ -69,29 +69,29 @@ def test_the_state_is_whole_before_anything_has_happened() -> None:
     assert state["totals"]["hit_ratio"] is None
 
 
-def test_quantiles_are_of_what_came() -> None:
-    tally = Tally()
-    assert tally.quantiles() == {"p50": None, "p99": None}
+def test_quantiles_are_of_received_latencies() -> None:
+    statistics = DemoStatistics()
+    assert statistics.quantiles() == {"p50": None, "p99": None}
     for milliseconds in range(100):
-        tally.came(milliseconds)
-    assert tally.quantiles() == {"p50": 50, "p99": 99}
+        statistics.add_latency(milliseconds)
+    assert statistics.quantiles() == {"p50": 50, "p99": 99}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_ends_by_itself_and_its_summary_adds_up(tmp_path: Path) -> None:
+def test_demo_ends_after_its_duration_with_consistent_summary(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "newsstand.cli.main", "demo", "--duration", 20, "--headless", "--json")
     up = Up(tmp_path, command=(*command, "--subscribers", 50, "--data", tmp_path / "kept"), log=None)
     try:
         out, said = up.process.communicate(timeout=800)
         assert up.process.returncode == 0, said
-        told = json.loads(out)
-        assert told["received"] == told["acknowledged"] - told["missed"]
-        assert told["subscribers"] == 50
-        assert told["brokers"] == 2
-        assert told["publications"] > 100
-        assert told["hit_ratio"] is None or 0 <= told["hit_ratio"] <= 1
-        assert told["hits"] + told["misses"] >= told["received"] + told["repeated"]
+        output = json.loads(out)
+        assert output["received"] == output["acknowledged"] - output["missed"]
+        assert output["subscribers"] == 50
+        assert output["brokers"] == 2
+        assert output["publications"] > 100
+        assert output["hit_ratio"] is None or 0 <= output["hit_ratio"] <= 1
+        assert output["hits"] + output["misses"] >= output["received"] + output["repeated"]
         assert up.nothing_is_left(60), up.processes()
     finally:
         up.sweep()
@@ -99,7 +99,7 @@ def test_the_demo_ends_by_itself_and_its_summary_adds_up(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_shows_its_page_until_ctrl_c(tmp_path: Path) -> None:
+def test_demo_shows_its_page_until_ctrl_c(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "newsstand.cli.main", "demo", "--subscribers", 10, "--port", 0)
     up = Up(tmp_path, command=(*command, "--data", tmp_path / "kept", "--json"), log=None)
     try:
@@ -107,7 +107,7 @@ def test_the_demo_shows_its_page_until_ctrl_c(tmp_path: Path) -> None:
         url = ""
         while "The city lives" not in url:
             url = up.process.stderr.readline()
-            assert url, up.told()
+            assert url, up.output()
         url = url.split()[-1]
         assert "<title>" in httpx.get(url).text
         assert eventually(lambda: httpx.get(f"{url}state.json").json()["totals"]["publications"] > 70)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from newsstand.errors import BadOption
-from newsstand.platform.log_file import LogFile, Problems, plain
+from newsstand.platform.log_file import LogFile, LogFileLimits, Problems, plain
 
 
 def line(level: str, message: str) -> bytes:
     return json.dumps({"level": level, "message": message}).encode()
 
 
-def test_a_log_keeps_the_newest_lines_in_files_of_bounded_size(tmp_path: Path) -> None:
+def test_log_keeps_newest_lines_in_files_of_bounded_size(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "platform.log"
-    log = LogFile(file, print, largest=100, older=2)
+    log = LogFile(file, print, LogFileLimits(file_bytes=100, older_files=2))
     for number in range(100):
         log.write(b"%03d 345 789\n" % number)
     log.close()
@@ -30,7 +30,7 @@ def test_a_log_keeps_the_newest_lines_in_files_of_bounded_size(tmp_path: Path) -
     assert len(numbers) > 16
 
 
-def test_a_log_that_is_taken_up_again_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_log_continues_where_it_ended(tmp_path: Path) -> None:
     for text in (b"one\n", b"two\n"):
         log = LogFile(tmp_path / "log", print)
         log.write(text)
@@ -38,7 +38,7 @@ def test_a_log_that_is_taken_up_again_goes_on_where_it_ended(tmp_path: Path) -> 
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
 
 
-def test_only_its_owner_reads_a_log(tmp_path: Path) -> None:
+def test_log_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     (tmp_path / "old.log").touch(0o644)
     for name in ("old.log", "new/new.log"):
         LogFile(tmp_path / name, print).close()
@@ -46,12 +46,12 @@ def test_only_its_owner_reads_a_log(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_log_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> None:
+def test_log_rejected_by_name_when_unwritable(tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=f"the log {tmp_path}: cannot be written"):
         LogFile(tmp_path, print)
 
 
-def test_a_full_disk_is_told_once_and_stops_nothing() -> None:
+def test_full_disk_is_reported_once_and_stops_nothing() -> None:
     said: list[str] = []
     log = LogFile(Path("/dev/full"), said.append)
     for _ in range(3):
@@ -59,11 +59,11 @@ def test_a_full_disk_is_told_once_and_stops_nothing() -> None:
     assert said == ["newsstand: the log /dev/full cannot be written (No space left on device); lines are lost"]
 
 
-def test_problems_are_told_in_one_line_and_not_again_and_again() -> None:
+def test_problems_are_reported_in_one_line_without_repetition() -> None:
     said: list[str] = []
     now = [0.0]
     problems = Problems(said.append, lambda: now[0])
-    for told in (
+    for output in (
         line("info", "request"),
         line("warning", "the cluster is away;\n try 1"),
         line("warning", "the cluster is away; try 2"),
@@ -71,7 +71,7 @@ def test_problems_are_told_in_one_line_and_not_again_and_again() -> None:
         b"26/11/18 WARN of Spark",
         b"{broken",
     ):
-        problems.look("broker edge", told)
+        problems.look("broker edge", output)
     assert said == [
         "newsstand: broker edge: warning: the cluster is away; try 1",
         f"newsstand: broker edge: error: {'x' * 293}",
@@ -90,5 +90,5 @@ def test_problems_are_told_in_one_line_and_not_again_and_again() -> None:
         ("{cut off", "{cut off"),
     ],
 )
-def test_a_line_for_people_has_level_and_message(said: str, shown: str) -> None:
+def test_line_for_people_has_level_and_message(said: str, shown: str) -> None:
     assert plain(said) == shown

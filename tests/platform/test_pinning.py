@@ -1,4 +1,4 @@
-"""Parts of a platform are known by the certificates that they were configured with."""
+"""Parts of a platform know each other by their configured certificates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
+import pytest
 
-from newsstand.platform.parts import Part
-from newsstand.platform.pinning import trusting_only
-from newsstand.platform.supervisor import Supervisor, Watched
+from newsstand.errors import BadOption
+from newsstand.platform.data_folder import PlatformFolder
+from newsstand.platform.lifecycle import RegistrationLimits, assign_storages
+from newsstand.platform.supervisor import trusting_only, why_not_ready
 
 Made = Callable[[str], Path]
 
@@ -39,25 +41,25 @@ def serving(certificate: Path) -> Iterator[str]:
         server.shutdown()
 
 
-async def is_part_ready(url: str, certificate: Path | None) -> tuple[bool, str]:
-    part = Watched(Part("coordinator", (), url, certificate=certificate))
-    ready = await Supervisor([], lambda _: None, lambda _: None)._is_ready(part)
-    return ready, part.unreached
-
-
-def test_a_part_with_another_certificate_is_not_the_part(made: Made) -> None:
+def test_readiness_requires_configured_certificate(made: Made) -> None:
     mine, other = made("mine.example"), made("other.example")
     with serving(mine) as url:
-        assert asyncio.run(is_part_ready(url, mine)) == (True, "it answers 200")
+        assert asyncio.run(why_not_ready(url, mine)) is None
         for wrong in (other, None):
-            ready, why = asyncio.run(is_part_ready(url, wrong))
-            assert not ready
-            assert "CERTIFICATE_VERIFY_FAILED" in why
-    ready, why = asyncio.run(is_part_ready(url, mine.with_name("missing.pem")))
-    assert (ready, "missing.pem" in why) == (False, True)
+            assert "CERTIFICATE_VERIFY_FAILED" in str(asyncio.run(why_not_ready(url, wrong)))
+    assert "missing.pem" in str(asyncio.run(why_not_ready(url, mine.with_name("missing.pem"))))
 
 
-def test_a_certificate_is_good_under_any_name(made: Made) -> None:
+def test_certificate_is_valid_under_any_name(made: Made) -> None:
     certificate = made("public.example")
     with serving(certificate) as url, httpx.Client(verify=trusting_only(certificate)) as client:
         assert client.get(url.replace("127.0.0.1", "localhost")).status_code == 200
+
+
+def test_operator_token_is_passed_only_to_coordinator(made: Made, tmp_path: Path) -> None:
+    folder = PlatformFolder(tmp_path)
+    folder.prepare([])
+    mine, other = made("mine.example"), made("other.example")
+    limits = RegistrationLimits(timeout_s=0.2)
+    with serving(other) as url, pytest.raises(BadOption, match="CERTIFICATE_VERIFY_FAILED"):
+        asyncio.run(assign_storages(url, trusting_only(mine), folder, {"news": ["edge"]}, limits))

@@ -1,4 +1,4 @@
-"""The experiment with the prototype: its trace, its app, its link, and a play against live brokers."""
+"""The experiment with the prototype: its trace, its app, its link, and plays against live brokers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from pathlib import Path
 
 import httpx
 import pytest
-from broker_process import SECRET, as_operator, start_broker, wait_ready
-from press import Press
+from support.broker.press import Press
+from support.broker.process import SECRET, as_operator, start_broker, wait_ready
 
-from newsstand.cli.prototype import Prototype, run_prototype
-from newsstand.cli.reproduce_bad2018 import plays_of
+from newsstand.cli.lab.bad2018 import Prototype, plays_of, run_prototype
 from newsstand.cluster.app_folder import read_app
-from newsstand.platform.declared import read_declared
-from newsstand.platform.enrolment import access_token, enrol
-from newsstand.platform.parts import Ports, plan
-from newsstand.platform.slow_link import slow_link
-from newsstand.platform.standing_alone import without_coordinator
+from newsstand.platform.experiment import access_token, enrol, slow_link
+from newsstand.platform.processes import Ports, plan
+from newsstand.platform.tables import read_tables
 from newsstand.scenarios.emergencies.activity import Activity, ActivityTrace, Publishing, make_trace, merged
+from newsstand.scenarios.emergencies.app import Scheme, write_experiment
 from newsstand.scenarios.emergencies.city import size_of
-from newsstand.scenarios.emergencies.experiment_app import Scheme, write_experiment
-from newsstand.scenarios.emergencies.playback import Pace, Playback, Watched
+from newsstand.scenarios.emergencies.playback import Playback, PlaybackBroker, PlaybackSpeed
 
 # The trace
 
@@ -41,7 +38,7 @@ ACTIONS = {"subscribe": 3591, "login": 832, "logout": 656, "unsubscribe": 133}
 PUBLISHED = {"shelters": 366, "locations": 120, "reports": 361}
 
 
-def test_the_trace_is_the_papers(hour: ActivityTrace) -> None:
+def test_trace_is_that_of_paper(hour: ActivityTrace) -> None:
     assert (len(hour.subscribers), hour.frontends, hour.backends) == (400, 3458, 798)
     assert Counter(one.action for one in hour.activities) == ACTIONS
     assert Counter(one.dataset for one in hour.publishing) == PUBLISHED
@@ -60,12 +57,12 @@ def test_the_trace_is_the_papers(hour: ActivityTrace) -> None:
     assert 200 <= min(sizes) <= max(sizes) <= 1000
 
 
-def test_one_seed_gives_one_trace_and_another_seed_another() -> None:
+def test_trace_depends_on_seed() -> None:
     assert make_trace(7, 300, 20) == make_trace(7, 300, 20)
     assert make_trace(7, 300, 20).activities != make_trace(8, 300, 20).activities
 
 
-def test_everybody_does_one_thing_after_the_other(hour: ActivityTrace) -> None:
+def test_activities_of_each_subscriber_are_consistent(hour: ActivityTrace) -> None:
     assert [one.time_s for one in hour.activities] == sorted(one.time_s for one in hour.activities)
     assert all(0 <= one.time_s < hour.duration_s for one in hour.activities)
     held = {name: {merged(one) for one in wanted} for name, wanted in hour.initial.items()}
@@ -86,7 +83,7 @@ def test_everybody_does_one_thing_after_the_other(hour: ActivityTrace) -> None:
             held[one.subscriber].add(merged(one.wanted))
 
 
-def test_two_fifths_are_online_at_any_time(hour: ActivityTrace) -> None:
+def test_subscribers_are_online_two_fifths_of_time(hour: ActivityTrace) -> None:
     """Means of 15.9 and 20.7 minutes: 43 %."""
     online, shares = 0, []
     for _, several in itertools.groupby(hour.activities, lambda one: int(one.time_s // 60)):
@@ -99,14 +96,14 @@ def test_two_fifths_are_online_at_any_time(hour: ActivityTrace) -> None:
 # The app
 
 
-def test_periods_and_windows_are_shorter_by_the_factor(tmp_path: Path) -> None:
+def test_periods_and_windows_are_shortened_by_factor(tmp_path: Path) -> None:
     write_experiment(
         tmp_path, [Scheme("nc", 0), Scheme("ttl", 25_000, cap_s=300), Scheme("exp", 9, 500)], factor=10
     )
     document = tomllib.loads((tmp_path / "newsstand.toml").read_text())
     periods = [one.get("period") for one in document["channels"].values()]
     assert periods == [1, 2, 3, 6, 1, 1, 1]
-    brokers = {one["name"]: one for one in read_declared(tmp_path).brokers}
+    brokers = {one["name"]: one for one in read_tables(tmp_path).brokers}
     assert list(brokers) == ["nc-0", "ttl-25000-300s", "exp-9-500ms"]
     assert [one["results_cap_ms"] for one in brokers.values()] == [360_000, 30_000, 360_000]
     assert {one["results_window_ms"] for one in brokers.values()} == {30_000}
@@ -114,19 +111,21 @@ def test_periods_and_windows_are_shorter_by_the_factor(tmp_path: Path) -> None:
     assert "period = 1\n" in (tmp_path / "newsstand.toml").read_text()
 
 
-def test_a_platform_without_a_coordinator_starts_none(tmp_path: Path) -> None:
+def test_platform_without_coordinator_starts_none(tmp_path: Path) -> None:
     write_experiment(tmp_path, [Scheme("lsc", 1000)], factor=10)
-    planned = plan(read_app(tmp_path), read_declared(tmp_path), ports=Ports(0))
-    alone = without_coordinator(planned)
-    assert [[part.name for part in stage] for stage in alone.stages] == [["cluster"], ["broker lsc-1000"]]
+    planned = plan(read_app(tmp_path), read_tables(tmp_path), ports=Ports(0))
+    alone = plan(read_app(tmp_path), read_tables(tmp_path), ports=Ports(0), with_coordinator=False)
+    assert [[one.name for one in stage] for stage in alone.stages] == [["cluster"], ["broker lsc-1000"]]
     file = alone.folder.broker("lsc-1000") / "broker.toml"
-    told = tomllib.loads(alone.settings[file])["broker"]
-    assert "coordinator" not in told
-    assert told["cluster"] == planned.cluster.url
+    output = tomllib.loads(alone.settings[file])["broker"]
+    assert "coordinator" not in output
+    assert output["cluster"] == alone.cluster.url
+    assert output["secret_file"] == str(alone.folder.secret_file)
+    assert planned.coordinator is not None
     assert tomllib.loads(planned.settings[file])["broker"]["coordinator"] == planned.coordinator.url
 
 
-def test_all_brokers_play_at_once_or_one_size_after_the_other() -> None:
+def test_brokers_play_together_or_by_size() -> None:
     (together,) = plays_of([25_000, 100_000], apart=False)
     assert len({one.name for one in together}) == len(together) == 1 + 6 + 6 + 2 + 1
     first, second = plays_of([25_000, 100_000], apart=True)
@@ -137,7 +136,7 @@ def test_all_brokers_play_at_once_or_one_size_after_the_other() -> None:
 # The link
 
 
-def test_a_slow_link_takes_its_time_and_passes_everything_on() -> None:
+def test_slow_link_delays_and_forwards_everything() -> None:
     async def ask() -> tuple[float, float, bytes]:
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while piece := await reader.read(1000):
@@ -198,7 +197,7 @@ def small_trace() -> ActivityTrace:
 
 
 @pytest.mark.timeout(120)
-def test_all_brokers_play_the_same_and_differ_in_what_they_fetch(tmp_path: Path) -> None:
+def test_brokers_play_same_trace_and_differ_in_fetches(tmp_path: Path) -> None:
     trace, now_s = small_trace(), int(time.time())
     people = {name: [(channel, list(values.values())) for channel, values in held]
               for name, held in trace.initial.items()}  # fmt: skip
@@ -214,10 +213,10 @@ def test_all_brokers_play_the_same_and_differ_in_what_they_fetch(tmp_path: Path)
             for broker in brokers.values():
                 wait_ready(broker.url)
             tokens = {name: access_token(name, SECRET, now_s) for name in people}
-            watched = [Watched(policy, broker.url, tokens) for policy, broker in brokers.items()]
+            watched = [PlaybackBroker(policy, broker.url, tokens) for policy, broker in brokers.items()]
 
             async def perform() -> list[dict[str, object]] | None:
-                playback = Playback(trace, Pace(5, 10, 0.3), watched, as_operator(), lambda _: None)
+                playback = Playback(trace, PlaybackSpeed(5, 10, 0.3), watched, as_operator(), lambda _: None)
                 return await playback.play(Printing(cluster), asyncio.Event())  # type: ignore[arg-type]
 
             rows = asyncio.run(perform())
@@ -240,11 +239,11 @@ def test_all_brokers_play_the_same_and_differ_in_what_they_fetch(tmp_path: Path)
     assert 0 < int(str(of["lsc"]["fetched_bytes"])) < int(str(of["nc"]["fetched_bytes"]))
 
 
-def test_a_play_can_be_stopped_before_its_end(tmp_path: Path) -> None:
+def test_play_can_be_stopped_early(tmp_path: Path) -> None:
     async def perform() -> object:
         stopping = asyncio.Event()
         asyncio.get_running_loop().call_later(0.2, stopping.set)
-        playback = Playback(small_trace(), Pace(1, 10), [], "", lambda _: None)
+        playback = Playback(small_trace(), PlaybackSpeed(1, 10), [], "", lambda _: None)
         return await playback.play(Printing("http://127.0.0.1:1"), stopping)  # type: ignore[arg-type]
 
     begun = time.monotonic()
@@ -252,14 +251,14 @@ def test_a_play_can_be_stopped_before_its_end(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 5
 
 
-def test_what_was_played_is_not_played_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_play_is_not_repeated_when_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     async def played(_: object, schemes: Sequence[Scheme], *more: object) -> list[dict[str, object]] | None:
         asked.append([one.name for one in schemes])
         return None if len(asked) == 3 else [{"broker": one.name, "hits": len(asked)} for one in schemes]
 
-    monkeypatch.setattr("newsstand.cli.prototype._play", played)
+    monkeypatch.setattr("newsstand.cli.lab.bad2018.play", played)
     experiment = Prototype(minutes=1, warm_up_minutes=0.3, factor=10, subscribers=4, seed=1)
     small, large = [Scheme("nc", 0), Scheme("lsc", 10)], [Scheme("nc", 0), Scheme("lsc", 99)]
     first = run_prototype(experiment, [small], tmp_path)
@@ -275,7 +274,7 @@ def test_what_was_played_is_not_played_again(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_smallest_size_on_a_whole_platform(tmp_path: Path) -> None:
+def test_smallest_size_plays_on_whole_platform(tmp_path: Path) -> None:
     """A cache of 10 KB, one that holds everything, and none, near and far."""
     prototype = Prototype(minutes=20, warm_up_minutes=6, factor=10, subscribers=400, seed=2018)
     schemes = [Scheme("nc", 0), Scheme("lsc", 10_000), Scheme("lsc", 10_000_000), Scheme("nc", 0, 500)]

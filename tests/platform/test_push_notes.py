@@ -1,4 +1,4 @@
-"""What would keep pages from being pushed is noted, though it is no mistake."""
+"""Notes on settings that are valid but keep pages from being pushed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from newsstand.cluster.app_folder import read_app
-from newsstand.platform.declared import read_declared
-from newsstand.platform.push_notes import push_notes
+from newsstand.platform.tables import push_warnings, read_tables
 
 DATASET = '[datasets.reports]\nfields = {id = "string"}\n'
 GOOD = """
@@ -24,10 +23,10 @@ node = "berlin"
 
 def notes(folder: Path, tables: str) -> list[str]:
     (folder / "newsstand.toml").write_text(DATASET + tables)
-    return list(push_notes(read_app(folder), read_declared(folder)))
+    return list(push_warnings(read_app(folder), read_tables(folder)))
 
 
-def test_what_can_push_has_no_notes(tmp_path: Path) -> None:
+def test_notes_are_empty_if_pages_can_be_pushed(tmp_path: Path) -> None:
     assert notes(tmp_path, GOOD) == []
     assert notes(tmp_path, '[[brokers]]\nname = "berlin"\n') == [], "nothing is to be pushed"
     assert notes(tmp_path, "[push]\nenabled = true\nlat = 1\nlon = 2\n") == [], "brokers are started elsewhere"
@@ -44,7 +43,7 @@ def test_what_can_push_has_no_notes(tmp_path: Path) -> None:
         ('node = "berlin"', 'node = "zzz"', "broker berlin: node 'zzz' is at no end of a link"),
     ],
 )
-def test_what_cannot_is_told(tmp_path: Path, old: str, new: str, note: str) -> None:
+def test_notes_name_what_prevents_push(tmp_path: Path, old: str, new: str, note: str) -> None:
     assert old in GOOD
-    [told] = notes(tmp_path, GOOD.replace(old, new))
-    assert told.startswith(note)
+    [output] = notes(tmp_path, GOOD.replace(old, new))
+    assert output.startswith(note)

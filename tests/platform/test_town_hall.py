@@ -12,13 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_up import Up, eventually
+from support.broker.up import Up, eventually
 
+from newsstand.auth.credentials import operator_token
 from newsstand.cluster.app_folder import read_app
 from newsstand.errors import NewsstandError
-from newsstand.platform.declared import read_declared
-from newsstand.platform.parts import plan
-from newsstand.serving.credentials import operator_token
+from newsstand.platform.processes import plan
+from newsstand.platform.tables import read_tables
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "town-hall"
 
@@ -31,15 +31,15 @@ def up(tmp_path: Path) -> Iterator[Up]:
     made.sweep()
 
 
-def test_it_plays_as_its_page_shows(up: Up) -> None:
-    told = up.addresses()
-    coordinator = told["coordinator"]["url"]  # type: ignore[index]
+def test_town_hall_plays_as_its_page_shows(up: Up) -> None:
+    output = up.addresses()
+    coordinator = output["coordinator"]["url"]  # type: ignore[index]
     played = subprocess.run(
         [sys.executable, EXAMPLE / "play.py", coordinator], capture_output=True, text=True, timeout=90, check=False
     )
     [shown] = re.findall(r"```text\n(.*?)```", (EXAMPLE / "README.md").read_text(), re.S)
-    assert played.stdout == shown, played.stderr + up.told()[-5000:]
-    secret = Path(str(told["secret_file"])).read_text().strip()
+    assert played.stdout == shown, played.stderr + up.output()[-5000:]
+    secret = Path(str(output["secret_file"])).read_text().strip()
     token = operator_token(secret, "test", ["operator"], now_s=time.time(), days=1)
     headers = {"Authorization": f"Bearer {token}"}
 
@@ -67,8 +67,8 @@ def test_it_plays_as_its_page_shows(up: Up) -> None:
         ('[[brokers]]\nstorages = ["a"]', "brokers, number 1: storages: is decided by `newsstand up`"),
     ],
 )
-def test_a_mistake_in_the_table_is_told_with_its_place(tmp_path: Path, table: str, why: str) -> None:
+def test_storages_mistake_is_reported_with_its_place(tmp_path: Path, table: str, why: str) -> None:
     (tmp_path / "newsstand.toml").write_text(table)
-    with pytest.raises(NewsstandError) as told:
-        plan(read_app(tmp_path), read_declared(tmp_path))
-    assert why in str(told.value)
+    with pytest.raises(NewsstandError) as output:
+        plan(read_app(tmp_path), read_tables(tmp_path))
+    assert why in str(output.value)

@@ -1,4 +1,4 @@
-"""A whole platform in real processes: what dies comes back, and nothing stays behind."""
+"""A whole platform in real processes: killed parts restart, and no process remains at the end."""
 
 from __future__ import annotations
 
@@ -10,94 +10,19 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from press import APP
+from support.broker.press import APP
+from support.broker.up import UP_WITH_PRESS, Up, eventually
 from websockets.sync.client import connect
 
-from newsstand.platform.folder import PlatformFolder
-from newsstand.platform.pinning import trusting_only
-from newsstand.platform.supervisor import joined_line
+from newsstand.platform.data_folder import PlatformFolder
+from newsstand.platform.supervisor import joined_line, trusting_only
 
-UP_WITH_PRESS = Path(__file__).with_name("up_with_press.py")
-MARK = "NEWSSTAND_TEST_MARK"
 PASSWORD = "correct horse battery"
-
-
-class Up:
-    """A platform that was started; every process of it is known by a mark in its environment."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *options: object,
-        command: tuple[object, ...] = (),
-        log: str | None = "--log",
-    ) -> None:
-        self.mark = uuid.uuid4().hex
-        self.log = folder / "platform.log"
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-        words = command or (sys.executable, UP_WITH_PRESS, folder / "app")
-        self.process = subprocess.Popen(
-            [str(word) for word in (*words, *((log, self.log) if log else ()), *options)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {MARK: self.mark},
-            start_new_session=True,
-            umask=0o022,
-        )
-
-    def addresses(self) -> dict[str, object]:
-        """What it tells when it is ready."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            assert self.process.stderr is not None
-            raise AssertionError(f"{self.process.stderr.read()}\n{self.told()}")
-        return json.loads(line)
-
-    def told(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
-
-    def processes(self) -> dict[int, str]:
-        found = {}
-        for process in Path("/proc").iterdir():
-            try:
-                if f"{MARK}={self.mark}".encode() in (process / "environ").read_bytes():
-                    found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except (OSError, ValueError):
-                continue
-        return found
-
-    def process_of(self, words: str) -> int:
-        (found,) = [number for number, command in self.processes().items() if words in command]
-        return found
-
-    def ended(self, patience: float = 60) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=patience)
-        return self.process.returncode, said
-
-    def nothing_is_left(self, patience: float = 30) -> bool:
-        return eventually(lambda: not self.processes(), patience)
-
-    def sweep(self) -> None:
-        for number in self.processes():
-            os.kill(number, signal.SIGKILL)
-        self.process.communicate()
-
-
-def eventually(true: object, patience: float = 30) -> bool:
-    until = time.monotonic() + patience
-    while not true():  # type: ignore[operator]
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.fixture
@@ -147,7 +72,7 @@ def hears(client: httpx.Client, cluster: str, subscription: dict[str, object], p
     return [one["payload"]["id"] for one in read] == [payload]
 
 
-def test_a_killed_part_comes_back_and_subscribers_go_on(folder: Path, started: list[Up]) -> None:
+def test_killed_part_restarts_and_subscribers_continue(folder: Path, started: list[Up]) -> None:
     up = Up(folder)
     started.append(up)
     where = up.addresses()
@@ -163,18 +88,18 @@ def test_a_killed_part_comes_back_and_subscribers_go_on(folder: Path, started: l
         killed = up.process_of(words)
         os.kill(killed, signal.SIGKILL)
         assert eventually(lambda number=killed: number not in up.processes())
-        assert eventually(lambda told=f"{part} is back": told in up.told()), up.told()[-2000:]
-        assert f"{part} has died (SIGKILL); it is started again in 0.5 s" in up.told()
+        assert eventually(lambda output=f"{part} is ready again": output in up.output()), up.output()[-2000:]
+        assert f"{part} died (SIGKILL); restarting in 0." in up.output()
         assert is_ready(url)
         assert hears(ann, cluster, subscription, f"after {part}")
     up.process.send_signal(signal.SIGTERM)
     code, said = up.ended()
     assert code == 0
-    assert "newsstand: broker edge has died" in said
+    assert "newsstand: broker edge died" in said
     assert up.nothing_is_left()
 
 
-def test_only_the_owner_may_read_what_a_platform_writes(folder: Path, started: list[Up]) -> None:
+def test_files_of_platform_are_readable_only_by_owner(folder: Path, started: list[Up]) -> None:
     up = Up(folder)
     started.append(up)
     where = up.addresses()
@@ -193,7 +118,25 @@ def test_only_the_owner_may_read_what_a_platform_writes(folder: Path, started: l
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_a_platform_with_certificates_starts_and_places_its_topics(
+def test_metrics_token_reads_only_metrics_of_all_parts(folder: Path, started: list[Up]) -> None:
+    up = Up(folder)
+    started.append(up)
+    where = up.addresses()
+    secret = PlatformFolder(Path(where["data"])).secret_file
+    words = ("token", "operator", "--name", "prometheus", "--scope", "metrics", "--secret-file", str(secret))
+    made = subprocess.run(
+        [sys.executable, "-m", "newsstand.cli.main", *words], capture_output=True, text=True, check=True
+    )
+    urls = [where["cluster"]["url"], where["coordinator"]["url"], where["brokers"][0]["url"]]
+    with httpx.Client(headers={"Authorization": f"Bearer {made.stdout.strip()}"}, timeout=20) as scraper:
+        for url, other in zip(urls, ("/channels", "/subscribers", "/stats"), strict=True):
+            assert eventually(lambda url=url: is_ready(url))
+            assert httpx.get(f"{url}/metrics").status_code == 401, url
+            assert "newsstand_http_request_seconds" in scraper.get(f"{url}/metrics").raise_for_status().text
+            assert scraper.get(f"{url}{other}").status_code == 403, other
+
+
+def test_platform_with_certificates_starts_and_places_topics(
     folder: Path, started: list[Up], made: Callable[[str], Path]
 ) -> None:
     certificate = made("news.example")
@@ -214,7 +157,7 @@ def test_a_platform_with_certificates_starts_and_places_its_topics(
 
 
 @pytest.mark.parametrize("secrets", ["platform.secret", "brokers/edge/broker.token"])
-def test_secrets_are_made_once_and_only_for_their_owner(tmp_path: Path, secrets: str) -> None:
+def test_secrets_are_created_once_and_private(tmp_path: Path, secrets: str) -> None:
     folder = PlatformFolder(tmp_path)
     folder.prepare(["edge"])
     before = (tmp_path / secrets).read_text()
@@ -223,7 +166,7 @@ def test_secrets_are_made_once_and_only_for_their_owner(tmp_path: Path, secrets:
     assert (tmp_path / secrets).stat().st_mode & 0o777 == 0o600
 
 
-def test_ctrl_c_in_a_terminal_leaves_one_log_and_no_process_behind(folder: Path, started: list[Up]) -> None:
+def test_ctrl_c_in_terminal_leaves_one_log_and_no_process(folder: Path, started: list[Up]) -> None:
     up = Up(folder, "--brokers", 2)
     started.append(up)
     assert [one["name"] for one in up.addresses()["brokers"]] == ["edge", "edge2"]
@@ -233,15 +176,15 @@ def test_ctrl_c_in_a_terminal_leaves_one_log_and_no_process_behind(folder: Path,
     assert code == 0
     assert "newsstand: stopping …" in said
     assert up.nothing_is_left(0.5)
-    lines = [json.loads(line) for line in up.told().splitlines()]
-    assert {line["part"] for line in lines} == {"cluster", "coordinator", "broker edge", "broker edge2"}
+    lines = [json.loads(line) for line in up.output().splitlines()]
+    assert {line["component"] for line in lines} == {"cluster", "coordinator", "broker edge", "broker edge2"}
     assert all(line.get("message") for line in lines)
-    stopped = [line["part"] for line in lines if line["message"].startswith("Finished server process")]
+    stopped = [line["component"] for line in lines if line["message"].startswith("Finished server process")]
     assert sorted(stopped[:-1]) == ["broker edge", "broker edge2"]
     assert stopped[-1] == "coordinator"
 
 
-def test_ctrl_c_while_it_starts_leaves_no_process_behind(folder: Path, started: list[Up]) -> None:
+def test_ctrl_c_during_start_leaves_no_process(folder: Path, started: list[Up]) -> None:
     up = Up(folder)
     started.append(up)
     assert eventually(lambda: len(up.processes()) >= 2)
@@ -250,7 +193,7 @@ def test_ctrl_c_while_it_starts_leaves_no_process_behind(folder: Path, started: 
     assert up.nothing_is_left(5)
 
 
-def test_a_second_ctrl_c_kills_what_does_not_stop(folder: Path, started: list[Up]) -> None:
+def test_ctrl_c_twice_kills_parts_that_do_not_stop(folder: Path, started: list[Up]) -> None:
     up = Up(folder)
     started.append(up)
     up.addresses()
@@ -263,7 +206,7 @@ def test_a_second_ctrl_c_kills_what_does_not_stop(folder: Path, started: list[Up
     assert up.nothing_is_left(5)
 
 
-def test_kill_9_of_up_leaves_no_process_behind(folder: Path, started: list[Up]) -> None:
+def test_kill_9_of_up_leaves_no_process(folder: Path, started: list[Up]) -> None:
     up = Up(folder)
     started.append(up)
     up.addresses()
@@ -271,23 +214,33 @@ def test_kill_9_of_up_leaves_no_process_behind(folder: Path, started: list[Up]) 
     assert up.nothing_is_left(10), up.processes()
 
 
-def test_a_used_port_is_refused_in_one_line_before_anything_starts(folder: Path, started: list[Up]) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        held.listen()
-        port = held.getsockname()[1]
-        up = Up(folder, "--base-port", port - 20)
+@pytest.mark.parametrize(
+    ("process", "option", "offset"),
+    [
+        ("cluster", "--cluster-port", 0),
+        ("coordinator", "--coordinator-port", 0),
+        ("broker edge", "--base-port", 20),
+    ],
+)
+def test_port_rejected_in_one_line_when_used(
+    folder: Path, started: list[Up], process: str, option: str, offset: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        command = (sys.executable, "-m", "newsstand.cli.main", "up", folder / "app", "--base-port", 0)
+        up = Up(folder, option, port - offset, command=command)
         started.append(up)
         code, said = up.ended()
     assert code == 2
     assert said.splitlines() == [
-        f"newsstand: broker edge: cannot listen on 127.0.0.1 port {port}: Address already in use; "
-        "take another with --base-port"
+        f"newsstand: {process}: cannot listen on 127.0.0.1 port {port}: Address already in use; "
+        f"take another with {option}"
     ]
-    assert up.told() == ""
+    assert up.output() == ""
+    assert not (folder / "app" / "data").exists()
 
 
-def test_a_used_folder_is_refused_in_one_line(folder: Path, started: list[Up]) -> None:
+def test_folder_rejected_in_one_line_when_used(folder: Path, started: list[Up]) -> None:
     first = Up(folder)
     started.append(first)
     where = first.addresses()
@@ -302,7 +255,7 @@ def test_a_used_folder_is_refused_in_one_line(folder: Path, started: list[Up]) -
     assert is_ready(where["brokers"][0]["url"])
 
 
-def test_a_part_that_cannot_start_ends_all_with_its_reason(folder: Path, started: list[Up]) -> None:
+def test_part_that_cannot_start_ends_platform_with_its_reason(folder: Path, started: list[Up]) -> None:
     last = [f"line {number}" for number in range(20)]
     cannot = f"import sys; print(*{last}, sep='\\n'); sys.exit('newsstand: the moon is in the wrong house')"
     up = Up(folder, "--cluster-command", sys.executable, "-c", cannot)
@@ -313,22 +266,20 @@ def test_a_part_that_cannot_start_ends_all_with_its_reason(folder: Path, started
         *(f"cluster: {line}" for line in last[-9:]),
         "newsstand: cluster cannot start (exit code 1): the moon is in the wrong house",
     ]
-    assert [json.loads(line)["message"] for line in up.told().splitlines()][:20] == last
+    assert [json.loads(line)["message"] for line in up.output().splitlines()][:20] == last
     assert up.nothing_is_left(5)
 
 
-def test_the_terminal_shows_addresses_and_problems_and_the_file_has_the_log(
-    folder: Path, started: list[Up]
-) -> None:
+def test_terminal_shows_addresses_and_problems_and_file_has_log(folder: Path, started: list[Up]) -> None:
     problem = 'import json, time; print(json.dumps({"level": "warning", "message": "hot"}), flush=True)'
-    told = (
+    output = (
         f"{problem}; import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     command = (
         sys.executable,
         "-c",
-        told,
-        UP_WITH_PRESS.parents[1] / "broker" / "press.py",
+        output,
+        UP_WITH_PRESS.with_name("press.py"),
         folder / "app",
         "{port}",
     )
@@ -345,7 +296,7 @@ def test_the_terminal_shows_addresses_and_problems_and_the_file_has_the_log(
         "newsstand: cluster: warning: hot",
         "newsstand: stopping …",
     ]
-    assert {json.loads(line)["part"] for line in log.read_text().splitlines()} == {
+    assert {json.loads(line)["component"] for line in log.read_text().splitlines()} == {
         "cluster",
         "coordinator",
         "broker edge",
@@ -353,33 +304,33 @@ def test_the_terminal_shows_addresses_and_problems_and_the_file_has_the_log(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_all_of_the_log_is_shown_on_demand(folder: Path, started: list[Up]) -> None:
+def test_log_is_shown_completely_on_demand(folder: Path, started: list[Up]) -> None:
     up = Up(folder, "--verbose")
     started.append(up)
     up.addresses()
     up.process.send_signal(signal.SIGTERM)
     code, said = up.ended()
     assert code == 0
-    assert [line for line in said.splitlines() if line.startswith("{")] == up.told().splitlines()
+    assert [line for line in said.splitlines() if line.startswith("{")] == up.output().splitlines()
 
 
 @pytest.mark.parametrize(
     ("said", "joined"),
     [
-        (b'{"level": "info"}', {"part": "broker x", "level": "info"}),
-        (b"{}", {"part": "broker x", "level": "info", "message": "{}"}),
-        (b"caf\xc3\xa9 \xff", {"part": "broker x", "level": "info", "message": "café \ufffd"}),
+        (b'{"level": "info"}', {"component": "broker x", "level": "info"}),
+        (b"{}", {"component": "broker x", "level": "info", "message": "{}"}),
+        (b"caf\xc3\xa9 \xff", {"component": "broker x", "level": "info", "message": "café \ufffd"}),
     ],
 )
-def test_a_line_of_any_kind_becomes_an_object(said: bytes, joined: dict[str, str]) -> None:
-    told = json.loads(joined_line("broker x", said))
-    told.pop("at", None)
-    assert told == joined
+def test_line_of_any_kind_becomes_object(said: bytes, joined: dict[str, str]) -> None:
+    output = json.loads(joined_line("broker x", said))
+    output.pop("at", None)
+    assert output == joined
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_platform_with_spark_starts_serves_and_leaves_nothing_behind(folder: Path, started: list[Up]) -> None:
+def test_platform_with_spark_serves_and_leaves_nothing(folder: Path, started: list[Up]) -> None:
     newsstand = (sys.executable, "-m", "newsstand.cli.main", "up", folder / "app", "--json", "--base-port", 0)
     for end in (signal.SIGINT, signal.SIGKILL):
         up = Up(folder, "--master", "local[2]", "--conf", "spark.driver.memory=1g", command=newsstand)
@@ -409,9 +360,9 @@ def test_a_platform_with_spark_starts_serves_and_leaves_nothing_behind(folder: P
                 f"r{n}" for n in range(head)
             ]
 
-        assert eventually(have, 60), up.told()[-2000:]
+        assert eventually(have, 60), up.output()[-2000:]
         up.process.send_signal(end)
         code, _ = up.ended(90)
         assert code == (0 if end == signal.SIGINT else -signal.SIGKILL)
         assert up.nothing_is_left(60), up.processes()
-        assert not re.search(r'"level": "error"', up.told()), up.told()
+        assert not re.search(r'"level": "error"', up.output()), up.output()

@@ -1,4 +1,4 @@
-"""The paper that is read all over the world: its pages come nearer to readers, as its page shows."""
+"""The world paper of the examples: its pages move nearer to readers, as its page shows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from press import ADMIN
-from test_up import Up
+from support.broker.press import ADMIN
+from support.broker.up import Up
 
 from newsstand.cli.main import run
 from newsstand.cluster.app_folder import read_app
-from newsstand.planning.places import Network
-from newsstand.platform.declared import read_declared
+from newsstand.geo.location import LinkGraph
+from newsstand.platform.tables import read_tables
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "world-paper"
 ROW = re.compile(r" +\d+ +(\d+) +(\d+) +(\d+) +([\d,]+) +(\d+)")
@@ -41,7 +41,7 @@ def platform(tmp_path: Path) -> Iterator[Callable[..., Up]]:
         one.sweep()
 
 
-def test_its_folder_has_no_mistakes(
+def test_world_paper_folder_has_no_mistakes(
     lent: Callable[[], AbstractContextManager[None]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lent():
@@ -49,11 +49,11 @@ def test_its_folder_has_no_mistakes(
     assert json.loads(capsys.readouterr().out)["mistakes"] == []
 
 
-def test_the_play_counts_hops_as_the_platform_does() -> None:
+def test_play_counts_hops_as_platform_does() -> None:
     push = read_app(EXAMPLE).push
     assert push.enabled
-    network = Network(push.links)
-    brokers = {str(one["name"]): str(one["node"]) for one in read_declared(EXAMPLE).brokers}
+    network = LinkGraph(push.links)
+    brokers = {str(one["name"]): str(one["node"]) for one in read_tables(EXAMPLE).brokers}
     hops = runpy.run_path(str(EXAMPLE / "play.py"))["HOPS"]
     assert set(hops) == set(brokers)
     nodes = brokers | {"origin": str(push.node)}
@@ -62,26 +62,26 @@ def test_the_play_counts_hops_as_the_platform_does() -> None:
 
 
 @pytest.mark.timeout(240)
-def test_pages_come_to_their_readers(platform: Callable[..., Up], tmp_path: Path) -> None:
+def test_pages_are_pushed_to_their_readers(platform: Callable[..., Up], tmp_path: Path) -> None:
     (tmp_path / "token").write_text(ADMIN)
     up = platform()
-    told = up.addresses()
-    require_played(up, told, tmp_path / "token")
-    require_played(up, told, tmp_path / "token", rounds=1)
+    output = up.addresses()
+    require_played(up, output, tmp_path / "token")
+    require_played(up, output, tmp_path / "token", rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_pages_come_to_their_readers_with_spark(platform: Callable[..., Up], tmp_path: Path) -> None:
+def test_pages_are_pushed_to_their_readers_with_spark(platform: Callable[..., Up], tmp_path: Path) -> None:
     newsstand = (sys.executable, "-m", "newsstand.cli.main", "up", tmp_path / "app", "--json", "--base-port", 0)
     up = platform("--master", "local[2]", "--conf", "spark.driver.memory=1g", command=newsstand)
-    told = up.addresses()
-    require_played(up, told, Path(told["cluster"]["token_file"]))  # type: ignore[index]
+    output = up.addresses()
+    require_played(up, output, Path(output["cluster"]["token_file"]))  # type: ignore[index]
 
 
-def require_played(up: Up, told: dict[str, object], token: Path, rounds: int | None = None) -> None:
+def require_played(up: Up, output: dict[str, object], token: Path, rounds: int | None = None) -> None:
     """Play, and compare with the page: all pages move to where they are read, and a change comes everywhere."""
-    coordinator, cluster = (told[part]["url"] for part in ("coordinator", "cluster"))  # type: ignore[index]
+    coordinator, cluster = (output[part]["url"] for part in ("coordinator", "cluster"))  # type: ignore[index]
     played = subprocess.run(
         [sys.executable, EXAMPLE / "play.py", coordinator, cluster, token],
         capture_output=True,
@@ -89,7 +89,7 @@ def require_played(up: Up, told: dict[str, object], token: Path, rounds: int | N
         timeout=200,
         check=False,
     )
-    assert played.returncode == 0, played.stderr + up.told()[-5000:]
+    assert played.returncode == 0, played.stderr + up.output()[-5000:]
     [shown] = re.findall(r"```text\n(.*?)```", (EXAMPLE / "README.md").read_text(), re.S)
     table, regions = read(played.stdout)
     shown_table, shown_regions = read(shown)

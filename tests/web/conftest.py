@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from chromium import CHROMIUM
+from support.web.chromium import CHROMIUM
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows what moves, its switch works, and everybody can read it."""
+"""The page in a real browser: moving figures, the switch, accessibility."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 import pytest
-from chromium import CHROMIUM, FLAGS
-from contrast import contrast, faint_marks, faint_texts
-from moving_city import MovingCity
-from page_server import PageServer
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from support.web.chromium import CHROMIUM, FLAGS
+from support.web.contrast import contrast, faint_marks, faint_texts
+from support.web.moving_city import MovingCity
+from support.web.page_server import PageServer
 
 expect.set_options(timeout=20_000)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -82,9 +82,7 @@ def number(page: Page, selector: str) -> float:
     return float(re.sub(r"[^\d.]", "", page.locator(selector).inner_text()))
 
 
-def test_figures_and_marks_move_and_nothing_complains(
-    open_page: Callable[[], Page], complaints: Complaints
-) -> None:
+def test_figures_and_marks_move_without_errors(open_page: Callable[[], Page], complaints: Complaints) -> None:
     page = open_page()
     figures = ["#publications", "#results", "#notifications", "#fetched-more", "#result"]
     clock = page.locator("#elapsed").inner_text()
@@ -105,7 +103,7 @@ def test_figures_and_marks_move_and_nothing_complains(
     assert complaints == []
 
 
-def test_the_page_shows_what_the_state_says(open_page: Callable[[], Page], city: MovingCity) -> None:
+def test_page_shows_state(open_page: Callable[[], Page], city: MovingCity) -> None:
     page = open_page()
     shown = city.snapshot()
     totals = shown["totals"]
@@ -121,7 +119,7 @@ def test_the_page_shows_what_the_state_says(open_page: Callable[[], Page], city:
     assert "lowest" in str(page.locator("#chart-hit-ratio .chart").get_attribute("aria-label"))
 
 
-def test_a_kind_is_told_by_its_shape_not_only_by_its_colour(open_page: Callable[[], Page]) -> None:
+def test_kind_is_shown_by_shape_and_colour(open_page: Callable[[], Page]) -> None:
     page = open_page()
     shapes = page.eval_on_selector_all(
         "#legend .symbol[class*=kind-] path", "paths => paths.map(path => path.getAttribute('d'))"
@@ -137,7 +135,7 @@ def test_a_kind_is_told_by_its_shape_not_only_by_its_colour(open_page: Callable[
     assert max(sizes) > 1.5 * min(sizes) > 8
 
 
-def test_a_chart_tells_what_one_points_at(open_page: Callable[[], Page]) -> None:
+def test_chart_describes_point_under_mouse(open_page: Callable[[], Page]) -> None:
     page = open_page()
     page.locator("#chart-hit-ratio .chart").hover()
     expect(page.locator("#chart-hit-ratio .value")).to_have_text(re.compile(r"^\d+\.\d %, (5|6)\d s ago$"))
@@ -145,9 +143,7 @@ def test_a_chart_tells_what_one_points_at(open_page: Callable[[], Page]) -> None
     expect(page.locator("#chart-hit-ratio .value")).to_have_text(re.compile(r"^\d+\.\d %$"))
 
 
-def test_the_switch_works_by_mouse(
-    open_page: Callable[[], Page], city: MovingCity, complaints: Complaints
-) -> None:
+def test_switch_works_by_mouse(open_page: Callable[[], Page], city: MovingCity, complaints: Complaints) -> None:
     page = open_page()
     expect(page.locator("#current")).to_have_text("lru")
     page.get_by_label("Change to").select_option("lsc")
@@ -161,7 +157,7 @@ def test_the_switch_works_by_mouse(
     assert complaints == []
 
 
-def test_the_switch_works_by_keyboard_alone(open_page: Callable[[], Page], city: MovingCity) -> None:
+def test_switch_works_by_keyboard_alone(open_page: Callable[[], Page], city: MovingCity) -> None:
     page = open_page()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the policy switch"
@@ -179,7 +175,7 @@ def test_the_switch_works_by_keyboard_alone(open_page: Callable[[], Page], city:
     assert page.evaluate("document.activeElement.tagName") == "BUTTON"
 
 
-def test_a_choice_not_yet_made_survives_a_change_by_somebody_else(
+def test_unconfirmed_choice_survives_change_by_another_user(
     open_page: Callable[[], Page], city: MovingCity
 ) -> None:
     page = open_page()
@@ -189,7 +185,7 @@ def test_a_choice_not_yet_made_survives_a_change_by_somebody_else(
     expect(page.locator("#choice")).to_have_value("exp")
 
 
-def test_a_refused_switch_says_why(open_page: Callable[[], Page], city: MovingCity) -> None:
+def test_rejected_switch_shows_reason(open_page: Callable[[], Page], city: MovingCity) -> None:
     page = open_page()
     page.evaluate("document.getElementById('choice').append(new Option('best'))")
     page.evaluate("document.getElementById('choice').value = 'best'")
@@ -198,9 +194,7 @@ def test_a_refused_switch_says_why(open_page: Callable[[], Page], city: MovingCi
     assert city.switched == []
 
 
-def test_the_page_says_when_the_server_is_away_and_goes_on_by_itself(
-    open_page: Callable[[], Page], server: PageServer
-) -> None:
+def test_page_reports_absent_server_and_recovers(open_page: Callable[[], Page], server: PageServer) -> None:
     page = open_page()
     server.stop()
     expect(page.locator("#status")).to_have_text("No connection")
@@ -217,7 +211,7 @@ def test_the_page_says_when_the_server_is_away_and_goes_on_by_itself(
     expect(page.locator("#elapsed")).not_to_have_text(shown)
 
 
-def test_nothing_has_to_be_scrolled_sideways(open_page: Callable[[], Page]) -> None:
+def test_page_needs_no_horizontal_scrolling(open_page: Callable[[], Page]) -> None:
     page = open_page()
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -236,7 +230,7 @@ BEYOND_THE_EDGE = """width => [...document.querySelectorAll("main *:not(#map *)"
     .map((one) => one.outerHTML.slice(0, 80))"""
 
 
-def test_everything_can_be_read(open_page: Callable[[], Page]) -> None:
+def test_text_has_sufficient_contrast(open_page: Callable[[], Page]) -> None:
     page = open_page()
     page.get_by_role("button", name="Switch").click()
     expect(page.locator("#answer")).to_contain_text("Done")
@@ -246,7 +240,7 @@ def test_everything_can_be_read(open_page: Callable[[], Page]) -> None:
         assert (scheme, faint_texts(page), faint_marks(page)) == (scheme, [], [])
 
 
-def test_marks_hold_still_for_those_who_want_it(open_page: Callable[[], Page]) -> None:
+def test_marks_stay_still_with_reduced_motion(open_page: Callable[[], Page]) -> None:
     page = open_page()
     page.emulate_media(reduced_motion="no-preference")
     assert page.evaluate("document.getAnimations().length") > 0
@@ -255,7 +249,7 @@ def test_marks_hold_still_for_those_who_want_it(open_page: Callable[[], Page]) -
     assert page.evaluate("document.getAnimations().length") == 0
 
 
-def test_a_page_that_nobody_sees_does_not_ask(open_page: Callable[[], Page], city: MovingCity) -> None:
+def test_hidden_page_sends_no_requests(open_page: Callable[[], Page], city: MovingCity) -> None:
     page = open_page()
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     page.wait_for_timeout(100)
@@ -269,7 +263,7 @@ def test_a_page_that_nobody_sees_does_not_ask(open_page: Callable[[], Page], cit
 
 def test_headings_tables_and_controls_have_names(open_page: Callable[[], Page]) -> None:
     page = open_page()
-    told = page.locator("body").aria_snapshot()
+    output = page.locator("body").aria_snapshot()
     for part in (
         'heading "Newsstand emergencies in a city" [level=1]',
         'heading "Figures" [level=2]',
@@ -279,12 +273,12 @@ def test_headings_tables_and_controls_have_names(open_page: Callable[[], Page]) 
         'columnheader "Kind"',
         'rowheader "harbour"',
     ):
-        assert part in told
+        assert part in output
     live = page.eval_on_selector_all("[role=status], [aria-live]", "found => found.map(one => one.id)")
     assert live == ["status", "answer"]
 
 
-def test_what_people_publish_is_text_and_never_markup(
+def test_published_text_is_never_markup(
     open_page: Callable[[], Page], city: MovingCity, complaints: Complaints
 ) -> None:
     page = open_page()
@@ -294,7 +288,7 @@ def test_what_people_publish_is_text_and_never_markup(
     assert complaints == []
 
 
-def test_a_platform_that_knows_little_yet_is_shown(browser: Browser, complaints: Complaints) -> None:
+def test_page_shows_platform_with_little_state(browser: Browser, complaints: Complaints) -> None:
     class Young(MovingCity):
         def snapshot(self) -> dict[str, object]:
             unknown = {"p50": None, "p99": None}
@@ -311,12 +305,12 @@ def test_a_platform_that_knows_little_yet_is_shown(browser: Browser, complaints:
         page.goto(server.url)
         expect(page.locator("#elapsed")).to_have_text(re.compile(r"^0:\d\d$"))
         expect(page.locator("#hit-ratio")).to_have_text("–")
-        expect(page.locator("#told-more")).to_have_text("p99 –")
+        expect(page.locator("#notification-more")).to_have_text("p99 –")
         assert "not known yet" in str(page.locator("#chart-latency .chart").get_attribute("aria-label"))
         assert complaints == []
 
 
-def test_the_formula_of_contrast() -> None:
+def test_contrast_formula_agrees_with_known_values() -> None:
     assert contrast("rgb(0, 0, 0)", ["rgb(255, 255, 255)"]) == pytest.approx(21)
     assert contrast("rgb(118, 118, 118)", ["rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"]) == pytest.approx(
         4.54, abs=0.01

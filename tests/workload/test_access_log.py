@@ -1,4 +1,4 @@
-"""Access logs: what counts as a page, whose proxy asked for it, and what is passed over."""
+"""Access logs: pages, the proxy of each request, and ignored rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from newsstand.errors import BadOption, BadTrace
-from newsstand.workload.access_log import read_access_log
-from newsstand.workload.check import check
-from newsstand.workload.networks import network
-from newsstand.workload.trace import Trace
+from newsstand.workload.access_log import network, read_access_log
+from newsstand.workload.trace.folder import Trace, check
 
 MIXED = r"""
 192.0.2.7 - - [10/Oct/2000:13:55:36 -0700] "GET /a.html HTTP/1.0" 200 2326
@@ -57,7 +55,7 @@ def blocks(spark: SparkSession, path: Path, count: int) -> Iterator[None]:
         spark.conf.unset(key)
 
 
-def told(log: Trace) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+def rows_of(log: Trace) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     """Publications (url, time, size) and, in the log's order, requests (time, network, url)."""
     published = log.publications.join(log.meanings["urls"], "page").select("url", "time", "size").orderBy("url")
     asked = log.requests.join(log.meanings["urls"], "page").join(log.meanings["networks"], "proxy").orderBy("row")
@@ -68,19 +66,15 @@ def told(log: Trace) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]
 
 
 @pytest.mark.parametrize("count", [*(pytest.param(one, marks=pytest.mark.slow) for one in (1, 2)), 7])
-def test_a_log_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path, count: int) -> None:
+def test_log_is_read_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path, count: int) -> None:
     path = written(tmp_path, MIXED)
     with blocks(spark, path, count):
         log = read_access_log(spark, path)
         assert (log.requests.select("row.block").distinct().count() > 1) == (count > 1)
-        published, asked = told(log)
+        published, asked = rows_of(log)
         check(log)
         proxies = [tuple(row) for row in log.meanings["networks"].orderBy("proxy").collect()]
-    assert published == [
-        ("/a.html", AT + 30, 9999),
-        ("/b.gif", AT + 39, 100),
-        ("/empty", AT + 41, 1),
-    ]
+    assert published == [("/a.html", AT + 30, 9999), ("/b.gif", AT + 39, 100), ("/empty", AT + 41, 1)]
     assert asked == [
         (AT + 36, "192.0.2.0/24", "/a.html"),
         (AT + 40, "192.0.2.0/24", "/b.gif"),
@@ -104,7 +98,7 @@ def test_a_log_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path, coun
     )
 
 
-def test_the_tables_have_the_columns_of_a_trace(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_have_columns_of_trace(spark: SparkSession, tmp_path: Path) -> None:
     log = read_access_log(spark, written(tmp_path, MIXED))
     row = "row:struct<file:string,block:bigint,place:bigint>"
     assert {name: table.schema.simpleString() for name, table in log.tables()} == {
@@ -114,14 +108,14 @@ def test_the_tables_have_the_columns_of_a_trace(spark: SparkSession, tmp_path: P
     }
 
 
-def test_strict_refuses_a_line_that_cannot_be_parsed(spark: SparkSession, tmp_path: Path) -> None:
+def test_strict_rejects_malformed_line(spark: SparkSession, tmp_path: Path) -> None:
     path = written(tmp_path, MIXED)
     with pytest.raises(BadTrace) as refused:
         read_access_log(spark, path, strict=True)
     assert str(refused.value) == f"{path}: 'not a line': not a line of the Common or Combined Log Format"
 
 
-def test_of_many_long_bad_lines_the_first_are_shown_in_part(spark: SparkSession, tmp_path: Path) -> None:
+def test_malformed_lines_are_shown_in_part(spark: SparkSession, tmp_path: Path) -> None:
     good = '192.0.2.7 - - [10/Oct/2000:20:55:41 +0000] "GET / HTTP/1.1" 200 7\n'
     path = written(tmp_path, good + "".join(f"{place} {'x' * 200}\n" for place in range(5)))
     (note,) = read_access_log(spark, path).notes
@@ -129,19 +123,19 @@ def test_of_many_long_bad_lines_the_first_are_shown_in_part(spark: SparkSession,
     assert note == f"5 lines cannot be parsed: {', '.join(shown)}, ..."
 
 
-def test_a_folder_of_plain_and_gzipped_logs(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_may_have_plain_and_gzipped_logs(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "logs of a week"
     folder.mkdir()
     written(folder, '192.0.2.7 - - [10/Oct/2000:20:55:41 +0000] "GET /late HTTP/1.1" 200 7\n', "b.log")
     early = b'192.0.2.8 - - [10/Oct/2000:20:55:40 +0000] "GET /early HTTP/1.1" 200 8\n'
     (folder / "a.log.gz").write_bytes(gzip.compress(early))
-    assert told(read_access_log(spark, folder))[1] == [
+    assert rows_of(read_access_log(spark, folder))[1] == [
         (AT + 40, "192.0.2.0/24", "/early"),
         (AT + 41, "192.0.2.0/24", "/late"),
     ]
 
 
-def test_a_broken_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_broken_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "cut.log.gz"
     path.write_bytes(gzip.compress(MIXED.encode())[:-30])
     with pytest.raises(BadTrace, match=r"^\S+cut\.log\.gz: not readable as text \(.+\)$"):
@@ -154,15 +148,10 @@ def test_a_broken_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
         ("", "the log is empty"),
         ("\n \n", "the log is empty"),
         ("one\n", "no line of the log can be used: 1 lines cannot be parsed: "),
-        (
-            'h - - [10/Oct/2000:20:55:40 +0000] "GET / HTTP/1.1" 304 -',
-            "no line of the log can be used: 1 pages",
-        ),
+        ('h - - [10/Oct/2000:20:55:40 +0000] "GET / HTTP/1.1" 304 -', "no line of the log can be used: 1 pages"),
     ],
 )
-def test_a_log_without_a_usable_line_is_refused(
-    spark: SparkSession, tmp_path: Path, text: str, reason: str
-) -> None:
+def test_log_rejected_without_usable_line(spark: SparkSession, tmp_path: Path, text: str, reason: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BadTrace) as refused:
         read_access_log(spark, path)
@@ -170,12 +159,12 @@ def test_a_log_without_a_usable_line_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_rejected_when_missing(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="no such file or folder"):
         read_access_log(spark, tmp_path / "none.log")
 
 
-def test_requests_odd_but_legal(spark: SparkSession, tmp_path: Path) -> None:
+def test_requests_are_read_when_odd_but_legal(spark: SparkSession, tmp_path: Path) -> None:
     start = "h.example.org - - [10/Oct/2000:20:55:40 +0000]"
     path = written(
         tmp_path,
@@ -186,7 +175,7 @@ def test_requests_odd_but_legal(spark: SparkSession, tmp_path: Path) -> None:
         f'{start} "\\x16\\x03\\x01" 400 226\r\n',
     )
     log = read_access_log(spark, path)
-    assert [row[0] for row in told(log)[0]] == [
+    assert [row[0] for row in rows_of(log)[0]] == [
         "/huge",
         "/" + "long" * 20_000,
         '/say?\\"hi\\"&b=\\\\',
@@ -208,6 +197,13 @@ NETWORKS = {
     "1:2:3:4:5:6:7::": "1:2:3::/48",
     "1:2:3:4:5:6:7:8::": "1:2:3:4:5:6:7:8::",
     "300.1.2.3": "1.2.3",
+    "01.2.3.4": "01.2.3.0/24",
+    "010.1.2.3": "1.2.3",
+    "::ffff:01.2.3.4": "01.2.3.0/24",
+    "::ffff:192.0.2.255%eth0": "0:0:0::/48",
+    "::ffff:c000:2ff": "0:0:0::/48",
+    "0:0:0:0:0:ffff:192.0.2.255": "0:0:0::/48",
+    "64:ff9b::192.0.2.01": "64:ff9b:0::/48",
     "a.b.Example.org.": "b.example.org",
     "example.org": "example.org",
     "localhost": "localhost",
@@ -215,7 +211,7 @@ NETWORKS = {
 }
 
 
-def test_networks_of_clients(spark: SparkSession) -> None:
+def test_networks_of_clients_are_those_expected(spark: SparkSession) -> None:
     hosts = spark.createDataFrame([(host,) for host in NETWORKS], "host string")
     found = hosts.select("host", network(F.col("host")).alias("network")).collect()
     assert {row["host"]: row["network"] for row in found} == NETWORKS
@@ -232,7 +228,7 @@ def test_networks_of_clients(spark: SparkSession) -> None:
         ("2001:db8::", 24, 0, "::/0"),
     ],
 )
-def test_prefixes_of_other_lengths(
+def test_prefixes_may_have_other_lengths(
     spark: SparkSession, host: str, prefix_v4: int, prefix_v6: int, expected: str
 ) -> None:
     row = spark.range(1).select(network(F.lit(host), prefix_v4, prefix_v6)).first()
@@ -240,6 +236,6 @@ def test_prefixes_of_other_lengths(
     assert row[0] == expected
 
 
-def test_a_prefix_out_of_range_is_refused() -> None:
-    with pytest.raises(BadOption, match="prefix_v4: 33 is not between 0 and 32"):
+def test_prefix_rejected_when_out_of_range() -> None:
+    with pytest.raises(BadOption, match="prefix_v4 33: must be within 0 … 32"):
         network(F.lit("192.0.2.1"), prefix_v4=33)

@@ -1,4 +1,4 @@
-"""The news workload is the one of the paper's section 4, and the same whoever draws it."""
+"""The news workload is that of the paper's section 4, and independent of how it is drawn."""
 
 from __future__ import annotations
 
@@ -16,26 +16,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from support.profiles import examples
 
 from newsstand.errors import BadOption
-from newsstand.lab.clustered import shards
-from newsstand.workload import generate as generating
-from newsstand.workload.check import check
-from newsstand.workload.chen2003 import (
+from newsstand.lab.pages.clustered import shards
+from newsstand.workload.chen2003 import generator as generating
+from newsstand.workload.chen2003.columns import generate_columns
+from newsstand.workload.chen2003.generator import generate
+from newsstand.workload.chen2003.publishing import (
     DAY,
     HOUR,
     PUBLISHING,
     News,
-    Stream,
-    _intervals,
-    _stretched,
+    PublishingStream,
+    draw_intervals,
     publish,
+    stretch_intervals,
 )
-from newsstand.workload.chen2003_requests import Ints, Pools, day_counts, draw, pools, servers, units
-from newsstand.workload.generate import generate
+from newsstand.workload.chen2003.requests import (
+    Ints,
+    Pools,
+    day_counts,
+    draw,
+    pools,
+    servers,
+    subscriptions,
+    units,
+)
 from newsstand.workload.randomness import generator, shuffled
-from newsstand.workload.subscriptions import subscriptions
-from newsstand.workload.trace import COLUMNS, data_files, read_trace, table_path
+from newsstand.workload.trace.files import data_files, table_path
+from newsstand.workload.trace.folder import COLUMNS, check, read_trace
 
 SEEDS = range(12)
 SMALL = News(requests=4000, proxies=12, pages=500, seed=7)
@@ -48,10 +58,10 @@ TINY = {
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTrace:
     """A whole trace, drawn unit by unit without Spark."""
 
-    stream: Stream
+    stream: PublishingStream
     counts: Ints
     pool: Pools
     time: npt.NDArray[np.float64]
@@ -60,21 +70,21 @@ class Drawn:
 
 
 @cache
-def drawn(news: News) -> Drawn:
+def drawn(news: News) -> DrawnTrace:
     stream = publish(news)
     counts = np.sum([day_counts(news, stream, unit) for unit in range(units(news))], axis=0)
     pool = pools(counts.reshape(news.days, news.pages), news.proxies)
     every = [draw(news, stream, unit) for unit in range(units(news))]
     time, page, picks = (np.concatenate(column) for column in zip(*every, strict=True))
     proxy = servers(news, pool, time, page, picks)
-    return Drawn(stream, counts.reshape(news.days, news.pages), pool, time, page, proxy)
+    return DrawnTrace(stream, counts.reshape(news.days, news.pages), pool, time, page, proxy)
 
 
 # Publishing (section 4.1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_exactly_30147_pages_are_published_in_the_week(seed: int) -> None:
+def test_publishing_stream_has_exactly_30147_pages(seed: int) -> None:
     stream = publish(News(seed=seed))
     assert len(stream.time) == len(stream.size) == len(stream.rank) == 30_147
     assert stream.time[0] >= 0
@@ -84,7 +94,7 @@ def test_exactly_30147_pages_are_published_in_the_week(seed: int) -> None:
 
 
 @pytest.mark.parametrize("pages", [1, 2, 3, 5, 10, 33, 100, 999])
-def test_any_number_of_pages_can_be_published(pages: int) -> None:
+def test_publishing_stream_has_any_number_of_pages(pages: int) -> None:
     assert {len(publish(News(seed=seed, pages=pages)).time) for seed in range(4)} == {pages}
 
 
@@ -95,8 +105,8 @@ def test_modification_events_are_short_middle_and_long_as_5_to_90_to_5() -> None
         news = News(seed=seed)
         randomness = generator(seed, PUBLISHING)
         first = randomness.uniform(0, news.end, originals)
-        interval = _intervals(news, randomness, modified, versions)
-        counts = _stretched(first[:modified], interval, news.end, versions)
+        interval = draw_intervals(news, randomness, modified, versions)
+        counts = stretch_intervals(first[:modified], interval, news.end, versions)
         assert counts.versions.sum() == versions
         assert counts.stretch == pytest.approx(1, abs=0.15)
         step = np.digitize(interval, [HOUR, DAY])
@@ -106,7 +116,7 @@ def test_modification_events_are_short_middle_and_long_as_5_to_90_to_5() -> None
     assert np.mean(shares, axis=0) == pytest.approx([0.05, 0.90, 0.05], abs=0.015)
 
 
-def test_modified_versions_follow_their_originals_at_a_fixed_interval() -> None:
+def test_modified_versions_follow_originals_at_fixed_interval() -> None:
     news = News(seed=2, pages=5)  # one original and its four versions
     steps = np.diff(publish(news).time)
     assert steps == pytest.approx(steps[0], abs=0.002)
@@ -119,7 +129,7 @@ def test_sizes_are_log_normal() -> None:
     assert np.log(size).std() == pytest.approx(1.318, abs=0.03)
 
 
-def test_popularity_has_nothing_to_do_with_time_or_size() -> None:
+def test_popularity_is_independent_of_time_and_size() -> None:
     stream = publish(News(seed=5))
     assert abs(np.corrcoef(stream.rank, stream.time)[0, 1]) < 0.02
     assert abs(np.corrcoef(stream.rank, stream.size)[0, 1]) < 0.02
@@ -129,7 +139,7 @@ def test_popularity_has_nothing_to_do_with_time_or_size() -> None:
 
 
 @pytest.mark.parametrize("trace", ["news", "alternative"])
-def test_the_classes_rates_fall_by_tens(trace: str) -> None:
+def test_classes_rates_fall_by_tens(trace: str) -> None:
     news = News(trace)  # type: ignore[arg-type]
     rates = np.bincount(news.class_of_rank, news.rank_weight)
     assert rates / rates.sum() * 1111 == pytest.approx([1000, 100, 10, 1], rel=0.01)
@@ -138,14 +148,14 @@ def test_the_classes_rates_fall_by_tens(trace: str) -> None:
 
 @pytest.mark.parametrize("popularity", ["dynamic", "literal"])
 @pytest.mark.parametrize("requests", [1, 7, 2015, 2016, 2017, 70_001])
-def test_there_are_exactly_as_many_requests_as_asked_for(popularity: str, requests: int) -> None:
+def test_requests_are_as_many_as_configured(popularity: str, requests: int) -> None:
     news = News(requests=requests, pages=30, proxies=3, popularity=popularity)  # type: ignore[arg-type]
     assert len(drawn(news).time) == requests == drawn(news).counts.sum()
 
 
 @pytest.mark.parametrize("popularity", ["dynamic", "literal"])
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_is_requested_before_it_is_published(popularity: str, seed: int) -> None:
+def test_requests_follow_publications(popularity: str, seed: int) -> None:
     news = News(requests=20_000, pages=2000, seed=seed, popularity=popularity)  # type: ignore[arg-type]
     trace = drawn(news)
     assert (trace.time >= trace.stream.time[trace.page]).all()
@@ -153,23 +163,23 @@ def test_nothing_is_requested_before_it_is_published(popularity: str, seed: int)
 
 
 @pytest.mark.parametrize("news", TINY.values(), ids=TINY)
-def test_the_smallest_traces_are_whole(news: News) -> None:
+def test_smallest_traces_are_complete(news: News) -> None:
     trace = drawn(news)
     assert len(trace.time) == news.requests
     assert set(trace.proxy.tolist()) <= set(range(news.proxies))
     assert (trace.time >= trace.stream.time[trace.page]).all()
 
 
-def test_all_proxies_are_used_and_no_others() -> None:
+def test_requests_use_all_proxies_and_no_others() -> None:
     assert set(drawn(News(requests=20_000, pages=2000, proxies=23)).proxy.tolist()) == set(range(23))
 
 
-def test_read_literally_the_top_page_of_news_takes_38_per_cent() -> None:
+def test_literal_popularity_gives_top_page_38_per_cent() -> None:
     page = drawn(News(popularity="literal", proxies=5)).page
     assert np.bincount(page).max() / len(page) == pytest.approx(0.38, abs=0.01)
 
 
-def test_read_literally_totals_are_zipf() -> None:
+def test_literal_popularity_has_zipf_totals() -> None:
     news = News("alternative", popularity="literal", requests=100_000, pages=1000, proxies=5)
     trace = drawn(news)
     by_rank = np.bincount(trace.stream.rank[trace.page], minlength=news.pages)[:50]
@@ -177,14 +187,14 @@ def test_read_literally_totals_are_zipf() -> None:
     assert (np.abs(by_rank - expected) < 5 * np.sqrt(expected)).all()
 
 
-def test_read_dynamically_the_total_rate_is_constant_and_nothing_dominates() -> None:
+def test_dynamic_popularity_has_constant_rate_and_no_dominant_page() -> None:
     trace = drawn(News(requests=50_000, proxies=5, pages=5000))
     by_day = np.bincount((trace.time // DAY).astype(int))
     assert by_day == pytest.approx(50_000 / 7, rel=0.01)
     assert np.bincount(trace.page).max() / 50_000 < 0.05
 
 
-def test_read_dynamically_pages_age() -> None:
+def test_dynamic_popularity_ages_pages() -> None:
     trace = drawn(News(requests=50_000, proxies=5, pages=5000))
     age = trace.time - trace.stream.time[trace.page]
     within_a_day = trace.stream.time[trace.page] < 6 * DAY
@@ -194,23 +204,17 @@ def test_read_dynamically_pages_age() -> None:
 # Servers (section 4.2, equation 6)
 
 
-def test_a_page_has_servers_by_the_root_of_its_share_of_the_days_top_page() -> None:
+def test_pool_size_is_root_of_share_of_top_page() -> None:
     pool = pools(np.array([[400, 100, 4, 1, 0], [0, 0, 0, 9, 0]]), 100)
     assert pool.size.tolist() == [[100, 50, 10, 5, 0], [0, 0, 0, 100, 0]]
 
 
-def test_a_page_that_is_requested_has_at_least_one_server() -> None:
+def test_pool_of_requested_page_has_server() -> None:
     assert pools(np.array([[1_000_000, 1]]), 100).size.tolist() == [[100, 1]]
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 50), min_size=3, max_size=3), min_size=1, max_size=7),
-    st.integers(1, 60),
-)
-@settings(deadline=None)
-def test_60_per_cent_of_the_servers_stay_as_far_as_others_can_replace_the_rest(
-    counts: list[list[int]], proxies: int
-) -> None:
+@given(st.lists(st.lists(st.integers(0, 50), min_size=3, max_size=3), min_size=1, max_size=7), st.integers(1, 60))
+def test_pools_keep_60_per_cent_of_their_servers(counts: list[list[int]], proxies: int) -> None:
     pool = pools(np.array(counts), proxies)
     for before, now in _consecutive_days(pool, proxies):
         smaller = min(len(before), len(now))
@@ -230,18 +234,18 @@ def _consecutive_days(pool: Pools, proxies: int) -> Iterator[tuple[set[int], set
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
-@settings(deadline=None, max_examples=60)
-def test_the_random_order_of_servers_names_each_once(items: int, key: int) -> None:
+@settings(max_examples=examples(60))
+def test_random_order_of_servers_names_each_once(items: int, key: int) -> None:
     order = [shuffled(place, items, np.uint64(key)) for place in range(items)]
     assert sorted(order) == list(range(items))
 
 
-def test_pages_have_orders_of_their_own() -> None:
+def test_pages_have_their_own_orders() -> None:
     first = {int(shuffled(0, 1000, np.uint64(key))) for key in range(200)}
     assert len(first) > 150
 
 
-def test_a_page_is_asked_for_by_its_pool_of_the_day_alone() -> None:
+def test_requests_are_from_pool_of_day() -> None:
     trace = drawn(SMALL)
     day = (trace.time // DAY).astype(np.int64)
     for page in range(0, SMALL.pages, 17):
@@ -250,7 +254,7 @@ def test_a_page_is_asked_for_by_its_pool_of_the_day_alone() -> None:
             assert len(np.unique(trace.proxy[here])) <= trace.pool.size[of_day, page]
 
 
-def test_every_server_of_a_pool_is_equally_likely() -> None:
+def test_servers_of_pool_are_equally_likely() -> None:
     trace = drawn(News(requests=60_000, pages=1, proxies=10))
     assert np.bincount(trace.proxy) == pytest.approx(6000, rel=0.1)
 
@@ -259,7 +263,7 @@ def test_every_server_of_a_pool_is_equally_likely() -> None:
 
 
 @pytest.mark.parametrize("sq", [1.0, 0.75, 0.5, 0.25])
-def test_subscriptions_are_the_requests_over_a_quality_that_averages_sq(sq: float) -> None:
+def test_subscriptions_are_requests_over_quality_of_mean_sq(sq: float) -> None:
     trace = drawn(SMALL)
     proxy, page, count = subscriptions(SMALL.seed, sq, trace.proxy, trace.page)
     pairs, requests = np.unique(np.stack([trace.proxy, trace.page], 1), axis=0, return_counts=True)
@@ -273,14 +277,14 @@ def test_subscriptions_are_the_requests_over_a_quality_that_averages_sq(sq: floa
         assert quality == pytest.approx(sq, abs=0.1)
 
 
-def test_perfect_subscriptions_are_the_requests() -> None:
+def test_perfect_subscriptions_equal_requests() -> None:
     proxy = np.array([4, 0, 4, 4, 0], np.int32)
     page = np.array([9, 9, 2, 9, 1], np.int64)
     counted = subscriptions(1, 1.0, proxy, page)
     assert [tuple(row) for row in zip(*counted, strict=True)] == [(0, 1, 1), (0, 9, 1), (4, 2, 1), (4, 9, 2)]
 
 
-def test_no_requests_no_subscriptions() -> None:
+def test_subscriptions_need_requests() -> None:
     nothing = subscriptions(1, 0.5, np.zeros(0, np.int32), np.zeros(0, np.int64))
     assert [len(column) for column in nothing] == [0, 0, 0]
 
@@ -317,7 +321,7 @@ def digest(folder: Path) -> str:
     return seen.hexdigest()[:32]
 
 
-def test_the_trace_written_is_the_one_drawn(written: Path) -> None:
+def test_trace_is_written_as_drawn(written: Path) -> None:
     trace = drawn(SMALL)
     requests = columns(written, "requests")
     order = np.lexsort((trace.page, trace.time, trace.proxy))
@@ -330,7 +334,20 @@ def test_the_trace_written_is_the_one_drawn(written: Path) -> None:
     )
 
 
-def test_the_trace_written_is_clustered_and_sound(spark: SparkSession, written: Path) -> None:
+@pytest.mark.parametrize(
+    "news", [SMALL, TINY["one of everything"], TINY["one proxy"]], ids=["small", "1 × 1", "literal"]
+)
+def test_columns_have_rows_of_written_trace(spark: SparkSession, tmp_path: Path, news: News) -> None:
+    generate(spark, news, tmp_path / "trace")
+    made = generate_columns(news)
+    for name in COLUMNS:
+        for column, wanted in columns(tmp_path / "trace", name).items():
+            values = getattr(getattr(made, name), column)
+            assert values.dtype == wanted.dtype
+            assert np.array_equal(values, wanted), (name, column)
+
+
+def test_trace_is_written_clustered_and_valid(spark: SparkSession, written: Path) -> None:
     parts = shards(written)
     assert parts is not None
     assert len(parts) == 4
@@ -338,14 +355,16 @@ def test_the_trace_written_is_clustered_and_sound(spark: SparkSession, written: 
     assert sorted(path.name for path in written.iterdir()) == ["publications.parquet", "requests", "subscriptions"]
 
 
-def test_a_seeded_trace_is_pinned_exactly(written: Path) -> None:
+def test_seeded_trace_is_pinned_exactly(written: Path) -> None:
     assert digest(written) == "63a2335333b7c81f7525e62ab63f1717"
 
 
-def test_the_bytes_are_the_same_however_the_work_is_divided(
+def test_bytes_are_independent_of_division_of_work(
     spark: SparkSession, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generating, "_units", lambda spark, news: spark.range(0, units(news), 1, 7).repartition(5))
+    monkeypatch.setattr(
+        generating, "unit_numbers", lambda spark, news: spark.range(0, units(news), 1, 7).repartition(5)
+    )
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "3")
     try:
@@ -356,7 +375,7 @@ def test_the_bytes_are_the_same_however_the_work_is_divided(
 
 
 @pytest.mark.parametrize("news", [TINY["one of everything"], TINY["one proxy"]], ids=["1 × 1", "one proxy"])
-def test_the_smallest_traces_can_be_written(spark: SparkSession, tmp_path: Path, news: News) -> None:
+def test_smallest_traces_can_be_written(spark: SparkSession, tmp_path: Path, news: News) -> None:
     generate(spark, news, tmp_path / "trace")
     trace = read_trace(spark, tmp_path / "trace")
     check(trace)
@@ -382,10 +401,11 @@ def test_the_smallest_traces_can_be_written(spark: SparkSession, tmp_path: Path,
         ("sq", float("nan")),
     ],
 )
-def test_an_option_out_of_range_is_named(option: str, value: object) -> None:
-    with pytest.raises(BadOption, match=rf"^{option}\b.*{value}"):
+def test_option_out_of_range_is_named(option: str, value: object) -> None:
+    shown = f"{value:g}" if isinstance(value, float) else value
+    with pytest.raises(BadOption, match=rf"^{option} {shown}: must be "):
         News(**{option: value})  # type: ignore[arg-type]
 
 
-def test_the_largest_seed_works() -> None:
+def test_largest_seed_works() -> None:
     assert len(drawn(News(seed=2**63 - 1, requests=50, proxies=3, pages=5)).time) == 50

@@ -1,4 +1,4 @@
-"""Access logs of several servers as one push trace: whose subnet asked, where it is, and what has no place."""
+"""Access logs of several servers as one push trace: subnets, their places, and what is left out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from newsstand.errors import BadOption, BadTrace
-from newsstand.workload.push1995_logs import read_push_logs
-from newsstand.workload.push1995_places import key_of, placed, read_places
-from newsstand.workload.push1995_trace import PushTrace, check_push_trace, read_push_trace, write_push_trace
+from newsstand.workload.push1995.logs import key_of, placed, read_places, read_push_logs
+from newsstand.workload.push1995.trace import PushTrace, check_push_trace, read_push_trace, write_push_trace
 
 AT = 971211300.0  # 10 October 2000, 20:55:00 UTC
 START = "[10/Oct/2000:20:55:"
@@ -80,7 +79,7 @@ def test_logs_of_two_servers_become_one_trace(spark: SparkSession, tmp_path: Pat
     )
 
 
-def test_what_is_written_can_be_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_trace_is_read_as_written(spark: SparkSession, tmp_path: Path) -> None:
     write_push_trace(read(spark, tmp_path), tmp_path / "trace", force=False)
     again = read_push_trace(spark, tmp_path / "trace")
     check_push_trace(again)
@@ -88,7 +87,7 @@ def test_what_is_written_can_be_read_again(spark: SparkSession, tmp_path: Path) 
     assert spark.read.parquet(str(tmp_path / "trace" / "urls")).count() == 3
 
 
-def test_if_all_subnets_have_places_nothing_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_notes_are_empty_if_all_subnets_have_places(spark: SparkSession, tmp_path: Path) -> None:
     everywhere = "subnet,latitude,longitude\n0.0.0.0/0,1,1\n::/0,2,2\nedu,3,3\n"
     trace = read(spark, tmp_path, www_log=WWW.replace("not a line\n", ""), places_csv=everywhere)
     assert trace.notes == ()
@@ -110,7 +109,7 @@ def test_if_all_subnets_have_places_nothing_is_said(spark: SparkSession, tmp_pat
         ({"ftp_log": ""}, "ftp.log: the log is empty"),
     ],
 )
-def test_wrong_tables_and_logs_are_refused(
+def test_tables_and_logs_rejected_when_malformed(
     spark: SparkSession, tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(BadTrace) as refused:
@@ -120,12 +119,12 @@ def test_wrong_tables_and_logs_are_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_log_of_a_server_that_has_no_place_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_log_rejected_when_server_has_no_place(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadOption, match=r"log ftp: no such server in .*servers\.csv"):
         read(spark, tmp_path, servers_csv="name,latitude,longitude\nwww,42.36,-71.06\n")
 
 
-def test_strict_refuses_a_line_that_cannot_be_parsed(spark: SparkSession, tmp_path: Path) -> None:
+def test_strict_rejects_malformed_line(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="'not a line': not a line of the Common or Combined Log Format"):
         read(spark, tmp_path, strict=True)
 
@@ -136,6 +135,8 @@ KEYS = {
     "0.0.0.0/0": "4:",
     "128.0.0.1": "4:1" + "0" * 30 + "1",
     "::ffff:192.0.2.1/4": "4:1100",
+    "192.0.02.0/24": "4:110000000000000000000010",
+    "::ffff:c000:201/32": "6:" + "0" * 32,
     "2001:DB8::/32": "6:00100000000000010000110110111000",
     "2001:db8:1::/48": "6:001000000000000100001101101110000000000000000001",
     "::/0": "6:",
@@ -153,7 +154,7 @@ KEYS = {
 }
 
 
-def test_keys_of_prefixes_and_domains(spark: SparkSession) -> None:
+def test_keys_are_prefixes_or_domains(spark: SparkSession) -> None:
     texts = spark.createDataFrame([(text,) for text in KEYS], "text string")
     found = texts.select("text", key_of(F.col("text")).alias("key")).collect()
     assert {row["text"]: row["key"] for row in found} == KEYS
@@ -166,20 +167,18 @@ def looked_up(spark: SparkSession, folder: Path, table: str, names: list[str]) -
     return {row["name"]: row["latitude"] for row in placed(asked, read_places(spark, path)).collect()}
 
 
-def test_a_prefix_longer_than_a_subnet_stands_for_it_if_nothing_else_does(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_prefix_longer_than_subnet_applies_without_better_match(spark: SparkSession, tmp_path: Path) -> None:
     table = "10.0.1.128/25,1,0\n10.0.1.0/25,2,0\n10.0.2.7,3,0\n10.0.2.0/24,4,0\n10.0.0.0/8,5,0\n"
     names = ["10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24", "11.0.0.0/24"]
     assert looked_up(spark, tmp_path, table, names) == {"10.0.1.0/24": 1, "10.0.2.0/24": 4, "10.0.3.0/24": 5}
 
 
-def test_a_domain_is_not_a_part_of_a_label_nor_an_address_of_a_domain(spark: SparkSession, tmp_path: Path) -> None:
+def test_domain_matches_whole_labels_and_no_addresses(spark: SparkSession, tmp_path: Path) -> None:
     table = "ample.org,1,0\n10,2,0\n"
     assert looked_up(spark, tmp_path, table, ["example.org", "10.0.0.0/24", "an.ample.org"]) == {"an.ample.org": 1}
 
 
-def test_the_longest_prefix_that_fits_counts(spark: SparkSession, tmp_path: Path) -> None:
+def test_longest_prefix_that_fits_counts(spark: SparkSession, tmp_path: Path) -> None:
     """Forty random tables against a search through all prefixes; the second octet tells the table."""
     draw = random.Random(1)
     rows: list[tuple[int, int, int]] = []

@@ -1,19 +1,23 @@
-"""Push traces: four tables, refused with the file and the row where they break a rule."""
+"""Push traces: four tables, rejected with the file and the row that break a rule."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from newsstand.errors import BadInput, BadTrace
-from newsstand.workload.push1995_trace import (
+from newsstand.lab.push_caching.demand import PushDemand, demand_in_memory, demand_of
+from newsstand.workload.push1995.columns import LAYOUTS, read_push_columns
+from newsstand.workload.push1995.trace import (
     check_push_trace,
     read_push_trace,
     shards_of,
@@ -60,7 +64,7 @@ def changed(table: str, before: str, after: str) -> dict[str, str]:
     return {table: TABLES[table].replace(before, after, 1)}
 
 
-def test_a_trace_in_csv_is_read_and_versions_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_trace_in_csv_is_read_and_versions_are_counted(spark: SparkSession, tmp_path: Path) -> None:
     trace = read_push_trace(spark, written(tmp_path))
     check_push_trace(trace)
     assert [tuple(row)[:5] for row in trace.servers.orderBy("server").collect()] == [
@@ -79,7 +83,7 @@ def test_a_trace_in_csv_is_read_and_versions_are_counted(spark: SparkSession, tm
     ]
 
 
-def test_what_is_written_is_clustered_by_server_and_in_order_of_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_written_trace_is_clustered_by_server_and_ordered_by_time(spark: SparkSession, tmp_path: Path) -> None:
     trace = read_push_trace(spark, written(tmp_path / "mine"))
     write_push_trace(trace, tmp_path / "clustered", force=False)
     files = sorted((tmp_path / "clustered" / "requests").iterdir())
@@ -138,7 +142,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), BROKEN, ids=[reason for _, reason in BROKEN])
-def test_a_trace_that_breaks_a_rule_is_refused(
+def test_trace_rejected_when_rule_is_broken(
     spark: SparkSession, tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(BadTrace) as refused:
@@ -146,9 +150,200 @@ def test_a_trace_that_breaks_a_rule_is_refused(
     assert reason in str(refused.value)
     assert str(refused.value).startswith(str(tmp_path))
     assert "\n" not in str(refused.value)
+    with pytest.raises(BadTrace) as refused_in_memory:
+        read_push_columns(tmp_path)
+    assert str(refused_in_memory.value) == str(refused.value)
 
 
-def test_a_table_in_parquet_must_have_numbers_for_numbers(spark: SparkSession, tmp_path: Path) -> None:
+def outcome(read: Callable[[], PushDemand]) -> str:
+    """The digest of a demand, or the error."""
+    try:
+        return read().digest()
+    except BadTrace as error:
+        return str(error)
+
+
+def on_spark(spark: SparkSession, folder: Path) -> str:
+    def read() -> PushDemand:
+        trace = read_push_trace(spark, folder)
+        check_push_trace(trace)
+        return demand_of(trace)
+
+    return outcome(read)
+
+
+def in_memory(folder: Path) -> str:
+    return outcome(lambda: demand_in_memory(read_push_columns(folder)))
+
+
+SUBNET = "0,example.org,35.68,139.69,0.5,"
+
+
+@pytest.mark.parametrize(
+    ("row", "is_valid"),
+    [
+        ("0,,35.68,139.69,0.5,", False),
+        ('0,"",35.68,139.69,0.5,', False),
+        ('0,"  ",35.68,139.69,0.5,', True),
+        ("0,  ,35.68,139.69,0.5,", False),
+        ('0,"a ""b"", c",135.68,139.69,0.5,', False),
+        ("0, é ü ,135.68,139.69,0.5,", False),
+        ('0,a"b,135.68,139.69,0.5,', False),
+        ("0,x,35.68,139.69,0.5", True),
+        ("0,x,35.68,139.69", False),
+        ("0,x,35.68,139.69,0.5,3", True),
+        ("0,x,35.68,139.69,0.5, +3 ", True),
+        ('0,x,35.68,139.69,0.5,"3"', True),
+        ('0,x,35.68,139.69,0.5,""', True),
+        ('0,x,35.68,139.69,0.5,"  "', False),
+        ("0,x,35.68,139.69,0.5,3.0", False),
+        ("0,x,35.68,139.69,0.5,-1", False),
+        ("0,x,35.68,139.69,0.5,2147483647", True),
+        ("0,x,35.68,139.69,0.5,2147483648", False),
+        ("0,x,35.68,139.69,1d,3,4,5", True),
+        ("\n0,x,35.68,139.69,0.5,3\n", True),
+    ],
+)
+def test_cells_are_read_in_memory_as_on_spark(
+    spark: SparkSession, tmp_path: Path, row: str, is_valid: bool
+) -> None:
+    folder = written(tmp_path, **changed("subnets", SUBNET, row))
+    expected = on_spark(spark, folder)
+    assert (str(tmp_path) not in expected) is is_valid
+    assert in_memory(folder) == expected
+
+
+HEADERS = [
+    changed("subnets", "weight,node", "weight,other"),
+    changed("subnets", "weight,node", "weight, node "),
+    changed("subnets", "weight,node", "weight,Node"),
+    changed("subnets", "subnet,name,latitude,longitude,weight,node", "node,name,latitude,longitude,weight,node"),
+    {"subnets": "subnet,name,latitude,longitude,weight,node,node\n0,a,1,1,1,1,2\n1,b,1,1,1,1,2\n"},
+    {"servers": "\ufeffserver,name,latitude,longitude\r\n1,a,1,1\r\n0,b,1,-0.0\r\n"},
+    changed("pages", "10,0,2100,50\n", "10,0,2100,-0.0\n10,0,2200,0.0\n"),
+]
+
+
+@pytest.mark.parametrize("changes", HEADERS)
+def test_columns_are_found_in_memory_as_on_spark(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    folder = written(tmp_path, **changes)
+    assert in_memory(folder) == on_spark(spark, folder)
+
+
+NODES = [
+    pa.array([7, None], pa.int32()),
+    pa.array([7, -1], pa.int8()),
+    pa.array([2**31, 3], pa.int64()),
+    pa.array([2**31, None], pa.uint32()),
+    pa.array([7.0, None], pa.float64()),
+    pa.array(["7", None], pa.string()),
+]
+NAMES = [
+    pa.array(["a", "b"], pa.large_string()),
+    pa.array(["a", ""]),
+    pa.array(["a", None]),
+    pa.array(["a", "b"]).dictionary_encode(),
+    pa.array([b"a", b"b"]),
+    pa.array([1, 2]),
+]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [*({"node": node} for node in NODES), *({"name": name} for name in NAMES)],
+    ids=lambda changes: " ".join(f"{name} {column.type}" for name, column in changes.items()),
+)
+def test_parquet_is_read_in_memory_as_on_spark(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, pa.Array]
+) -> None:
+    folder = written(tmp_path)
+    (folder / "subnets.csv").unlink()
+    columns = {"subnet": [1, 0], "name": ["a", "b"], "latitude": [1.5, 2], "longitude": [3.5, 4], "weight": [1, 2]}
+    pq.write_table(pa.table({**columns, **changes}), folder / "subnets.parquet")
+    assert in_memory(folder) == on_spark(spark, folder)
+
+
+def test_optional_column_may_be_missing_in_later_file(spark: SparkSession, tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    (folder / "subnets.csv").unlink()
+    (folder / "subnets").mkdir()
+    row = {"name": ["a"], "latitude": [1.5], "longitude": [3.5], "weight": [1.0]}
+    pq.write_table(pa.table({"subnet": [1], **row, "node": [5]}), folder / "subnets" / "a.parquet")
+    pq.write_table(pa.table({"subnet": [0], **row}), folder / "subnets" / "b.parquet")
+    found = in_memory(folder)
+    assert found == on_spark(spark, folder)
+    (folder / "subnets" / "a.parquet").rename(folder / "subnets" / "c.parquet")
+    assert in_memory(folder) == on_spark(spark, folder) != found
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> dict[str, list[tuple[float, ...]]]:
+    """A trace with many equal times and now and then a fault."""
+    servers, subnets = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    pages = draw(st.lists(st.sampled_from([0, 1, 5, -7, 2**40, 2**63 - 1]), min_size=1, max_size=4, unique=True))
+    owner = {page: draw(st.integers(0, servers - 1)) for page in pages}
+    times = st.sampled_from([-0.0, 0.0, 1.0, 1.5, -3.0, 1e9])
+    versions = draw(
+        st.lists(st.tuples(st.sampled_from(pages), times), max_size=8, unique_by=lambda row: (row[0], row[1] + 0))
+    )
+    versions += [(page, 2.0) for page in pages]
+    requested = st.tuples(times, st.integers(0, subnets - 1), st.sampled_from(pages))
+    requests = draw(st.lists(requested, min_size=1, max_size=30))
+    fault = draw(st.sampled_from([None, None, *range(len(requests))]))
+    place = st.sampled_from([0.0, -33.25, 90.0])
+    return {
+        "servers": [(number, draw(place), draw(place)) for number in draw(st.permutations(range(servers)))],
+        "subnets": [(number, draw(place), draw(place)) for number in draw(st.permutations(range(subnets)))],
+        "pages": [(page, owner[page], draw(st.integers(1, 9)), modified) for page, modified in versions],
+        "requests": [
+            (time, owner[page], subnets if fault == row else subnet, page)
+            for row, (time, subnet, page) in enumerate(requests)
+        ],
+    }
+
+
+def rows_of(name: str, rows: list[tuple[float, ...]]) -> pa.Table:
+    layout = LAYOUTS[name]
+    if "name" in layout.columns:
+        more = (1.0,) if "weight" in layout.columns else ()
+        rows = [(number, f"host {number}", *place, *more) for number, *place in rows]  # type: ignore[misc]
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string()}
+    return pa.table(
+        {
+            column: pa.array([row[at] for row in rows], kinds[kind])
+            for at, (column, kind) in enumerate(layout.columns.items())
+        }
+    )
+
+
+@settings(max_examples=10)
+@given(traces(), st.sampled_from(["csv", "parquet"]), st.integers(1, 3))
+def test_demand_in_memory_is_that_of_spark(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    trace: dict[str, list[tuple[float, ...]]],
+    format: str,
+    files: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("push")
+    for name, rows in trace.items():
+        (folder / name).mkdir()
+        table = rows_of(name, rows)
+        for number in range(files):
+            part = table.slice(
+                len(table) * number // files, len(table) * (number + 1) // files - len(table) * number // files
+            )
+            file = folder / name / f"part-{number}.{format}"
+            if format == "csv":
+                pyarrow.csv.write_csv(part, file)
+            else:
+                pq.write_table(part, file)
+    assert in_memory(folder) == on_spark(spark, folder)
+
+
+def test_parquet_table_rejected_without_numeric_columns(spark: SparkSession, tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "pages.csv").unlink()
     columns = {"page": [10], "server": ["zero"], "size": [1], "modified": [0]}
@@ -157,7 +352,7 @@ def test_a_table_in_parquet_must_have_numbers_for_numbers(spark: SparkSession, t
         read_push_trace(spark, folder)
 
 
-def test_a_file_that_is_not_parquet_and_a_table_that_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_table_rejected_when_not_parquet_or_missing(spark: SparkSession, tmp_path: Path) -> None:
     folder = written(tmp_path)
     (folder / "servers.csv").rename(folder / "servers.parquet")
     with pytest.raises(BadTrace, match=r"servers\.parquet: not readable as Parquet"):
@@ -169,7 +364,7 @@ def test_a_file_that_is_not_parquet_and_a_table_that_is_not_there(spark: SparkSe
         read_push_trace(spark, folder / "none")
 
 
-def test_nothing_but_a_push_trace_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+def test_force_replaces_only_push_trace(spark: SparkSession, tmp_path: Path) -> None:
     trace = read_push_trace(spark, written(tmp_path / "mine"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter").write_text("keep me")
@@ -179,7 +374,7 @@ def test_nothing_but_a_push_trace_is_replaced(spark: SparkSession, tmp_path: Pat
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
-def test_servers_are_shared_out_among_files_in_their_order(requests: list[int], shards: int) -> None:
+def test_servers_are_divided_among_files_in_order(requests: list[int], shards: int) -> None:
     found = shards_of(np.array(requests, np.int64), shards)
     assert found.min() >= 0
     assert found.max() < shards

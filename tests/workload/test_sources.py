@@ -1,4 +1,4 @@
-"""A source's format is told by its name and its first lines."""
+"""The format of a source follows from its name and its first lines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from newsstand.errors import BadOption, BadTrace
-from newsstand.workload.oracle_general import write_oracle_general
-from newsstand.workload.sources import FORMATS, read_source, recognize
+from newsstand.workload.oracle_file import write_oracle_general
+from newsstand.workload.trace.sources import FORMATS, read_source, recognize
 
 LINE = b'192.0.2.7 - - [10/Oct/2000:20:55:41 +0000] "GET / HTTP/1.1" 200 7\n'
 
@@ -53,18 +53,18 @@ def test_formats_are_recognized(sources: Path, name: str, format: str) -> None:
 
 @pytest.mark.parametrize("name", ["trace", "access.log", "a.bin"])
 @pytest.mark.parametrize("chosen", [False, True])
-def test_every_format_is_read(spark: SparkSession, sources: Path, name: str, chosen: bool) -> None:
+def test_formats_are_read(spark: SparkSession, sources: Path, name: str, chosen: bool) -> None:
     format = recognize(sources / name) if chosen else "auto"
     trace = read_source(spark, sources / name, format)
     assert (trace.publications.count(), trace.requests.count()) == (1, 1)
 
 
-def test_strict_reaches_the_reader(spark: SparkSession, sources: Path) -> None:
+def test_strict_is_passed_to_reader(spark: SparkSession, sources: Path) -> None:
     with pytest.raises(BadTrace, match="a comment"):
         read_source(spark, sources / "access.log", strict=True)
 
 
-def test_a_trace_that_misses_a_table_is_a_trace(spark: SparkSession, sources: Path) -> None:
+def test_trace_is_recognized_without_one_table(spark: SparkSession, sources: Path) -> None:
     (sources / "trace" / "subscriptions.csv").unlink()
     with pytest.raises(BadTrace, match="table 'subscriptions' is missing"):
         read_source(spark, sources / "trace")
@@ -80,7 +80,7 @@ def test_a_trace_that_misses_a_table_is_a_trace(spark: SparkSession, sources: Pa
         ("cut.gz", gzip.compress(LINE, mtime=0)[:20], "not readable"),
     ],
 )
-def test_an_unknown_file_is_refused(
+def test_file_rejected_when_unknown(
     spark: SparkSession, tmp_path: Path, name: str, content: bytes, reason: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -90,8 +90,8 @@ def test_an_unknown_file_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_path_and_an_unknown_format(spark: SparkSession, tmp_path: Path) -> None:
+def test_source_rejected_when_path_is_missing_or_format_unknown(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="none: no such file or folder"):
         read_source(spark, tmp_path / "none")
-    with pytest.raises(BadOption, match=f"'xml' is none of auto, {', '.join(FORMATS)}"):
+    with pytest.raises(BadOption, match=f"format xml: must be one of auto, {', '.join(FORMATS)}"):
         read_source(spark, tmp_path, "xml")

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from newsstand.errors import BadInput
-from newsstand.workload.store import new_folder
-from newsstand.workload.trace import COLUMNS
+from newsstand.workload.trace.folder import COLUMNS, new_folder
 
 
 def fill(folder: Path, mark: str) -> None:
@@ -12,7 +11,7 @@ def fill(folder: Path, mark: str) -> None:
         (folder / f"{name}.csv").write_text(mark)
 
 
-def test_a_folder_appears_only_when_it_is_complete(tmp_path: Path) -> None:
+def test_folder_appears_only_when_complete(tmp_path: Path) -> None:
     with new_folder(tmp_path / "trace", force=False) as folder:
         fill(folder, "new")
         assert not (tmp_path / "trace").exists()
@@ -20,7 +19,7 @@ def test_a_folder_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
-def test_a_failure_leaves_the_old_trace_and_nothing_else(tmp_path: Path) -> None:
+def test_failure_leaves_only_old_trace(tmp_path: Path) -> None:
     (tmp_path / "trace").mkdir()
     fill(tmp_path / "trace", "old")
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "trace", force=True) as folder:
@@ -29,7 +28,7 @@ def test_a_failure_leaves_the_old_trace_and_nothing_else(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["trace"]
 
 
-def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+def test_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     fill(tmp_path / "real", "old")
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -39,7 +38,7 @@ def test_what_a_link_points_to_is_replaced_and_the_link_stays(tmp_path: Path) ->
     assert (tmp_path / "real" / "requests.csv").read_text() == "new"
 
 
-def test_a_folder_that_is_no_trace_is_never_replaced(tmp_path: Path) -> None:
+def test_folder_without_trace_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
     with pytest.raises(BadInput, match="is not a trace"), new_folder(tmp_path / "thesis", force=True):

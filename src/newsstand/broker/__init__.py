@@ -1,1 +1,1 @@
-"""The edge broker: pure logic in `broker`, and around it the app that subscribers talk to."""
+"""The edge broker: notifies subscribers, and caches results, pages and messages for them."""

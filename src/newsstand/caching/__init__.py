@@ -1,4 +1,4 @@
-"""Every cache policy, written once.
+"""The cache policies of the broker and of replays.
 
 >>> cache = page_cache("sg2", capacity=1_000_000)
 >>> cache.push("front-page", size=40_000, subscriptions=12)
@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 # Registered in the order of listings.
-from newsstand.caching import chen2003, dual, classics, sieve, s3fifo, wtinylfu, offline  # isort: skip  # noqa: F401
-from newsstand.caching.adaptive import AdaptiveCaches
-from newsstand.caching.bad2018 import RESULT_POLICIES, ResultPolicy, Tail, result_policy
-from newsstand.caching.bad2018_beyond import BEYOND
-from newsstand.caching.page_cache import PageCache, ScoredCache
-from newsstand.caching.policy import POLICIES, Entry, Policy, policy
-from newsstand.caching.ranking import Page
-from newsstand.caching.result_cache import Hit, Removed
-from newsstand.caching.results import ResultCaches
+from newsstand.caching.pages import chen2003, access_time  # isort: skip  # noqa: F401
+from newsstand.caching.pages.cache import Page, PageCache, ScoredCache
+from newsstand.caching.pages.policy import POLICIES, Entry, Policy, policy
+from newsstand.caching.results.adaptive import AdaptiveCaches
+from newsstand.caching.results.cache import Hit, RemovedObject
+from newsstand.caching.results.caches import ResultCaches
+from newsstand.caching.results.policies import BEYOND, RESULT_POLICIES, ResultPolicy, Tail, result_policy
 from newsstand.errors import BadInput
 
 __all__ = [
@@ -33,7 +31,7 @@ __all__ = [
     "Page",
     "PageCache",
     "Policy",
-    "Removed",
+    "RemovedObject",
     "ResultCaches",
     "ResultPolicy",
     "Tail",
@@ -47,15 +45,15 @@ __all__ = [
 def page_cache(
     name: str, capacity: int, beta: float = 2.0, on_evict: Callable[[Page], None] | None = None
 ) -> PageCache:
-    """A live page cache under the policy of that name."""
+    """Return a live page cache under the policy of that name."""
     chosen = POLICIES[name]
     if chosen.score is not None:
         return ScoredCache(chosen, capacity, beta, on_evict)
-    if chosen.machine is not None:
-        return chosen.machine(capacity, beta, on_evict)
+    if chosen.cache_class is not None:
+        return chosen.cache_class(capacity, beta, on_evict)
     raise BadInput(f"policy '{name}' knows the future: it can be replayed, not run live")
 
 
 def live_page_policies() -> list[str]:
-    """Return the names that `page_cache` takes: all policies but those that know the future."""
+    """Return the names that `page_cache` accepts: all policies except those that need the future."""
     return [name for name, one in POLICIES.items() if not one.offline]

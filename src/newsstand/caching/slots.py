@@ -21,15 +21,15 @@ Item = TypeVar("Item")
 
 
 class SlotCache(Generic[Key, Item]):
-    """Up to `slots` items, from the top slot to the bottom one. With no slots it keeps nothing."""
+    """Up to `slots` items in an order, from the top slot to the bottom one."""
 
     def __init__(self, slots: int) -> None:
         if slots < 0:
             raise ValueError(f"a cache cannot have {slots} slots")
         self.slots = slots
-        # From bottom to top: both ends of an ordered dictionary are reached in constant time.
+        # From bottom to top: both ends of an ordered dictionary are accessible in constant time.
         self._items: OrderedDict[Key, Item] = OrderedDict()
-        # Higher for what stands above: so several are put in order without a walk through all slots.
+        # Higher for items above, so that several items are sorted without a walk through all slots.
         self._heights: dict[Key, int] = {}
         self._highest = self._lowest = 0
 
@@ -40,25 +40,25 @@ class SlotCache(Generic[Key, Item]):
         return key in self._items
 
     def __iter__(self) -> Iterator[Key]:
-        """The keys, from top to bottom."""
+        """Return the keys, from top to bottom."""
         return reversed(self._items)
 
     def __getitem__(self, key: Key) -> Item:
         return self._items[key]
 
     def items(self) -> Iterator[tuple[Key, Item]]:
-        """Keys and items, from top to bottom."""
+        """Return keys and items, from top to bottom."""
         return reversed(self._items.items())
 
     def position(self, key: Key) -> int:
-        """The slot of an item, 1 at the top; it takes a walk from there."""
+        """Return the slot of an item, 1 at the top, by a walk from there."""
         for place, other in enumerate(self, start=1):
             if other == key:
                 return place
         raise KeyError(key)
 
     def put(self, key: Key, item: Item) -> tuple[Key, Item] | None:
-        """Place an item in the top slot; what has left: the bottom one if all slots were taken, else None."""
+        """Place an item in the top slot; return the bottom item that leaves if all slots were used, else None."""
         if not self.slots:
             return key, item
         self._items[key] = item
@@ -78,7 +78,7 @@ class SlotCache(Generic[Key, Item]):
             self._heights[key] = self._lowest
 
     def remove(self, key: Key) -> Item:
-        """Take an item out, wherever it stands."""
+        """Remove an item from any slot."""
         del self._heights[key]
         return self._items.pop(key)
 
@@ -89,7 +89,7 @@ class SlotCache(Generic[Key, Item]):
         return key, item
 
     def resize(self, slots: int) -> list[tuple[Key, Item]]:
-        """Have so many slots from now on; what has left, the bottom one first."""
+        """Change the number of slots; return the items that leave, the bottom one first."""
         if slots < 0:
             raise ValueError(f"a cache cannot have {slots} slots")
         self.slots = slots

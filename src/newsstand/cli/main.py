@@ -5,45 +5,28 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from newsstand.cli import (
-    argv,
-    broker,
-    channel,
-    cluster,
-    compare,
-    coordinator,
-    demo,
-    log,
-    page,
-    plan,
-    publish,
-    push_cache,
-    replay,
-    reproduce,
-    simulate,
-    survive,
-    token,
-    up,
-    user,
-    workload,
-)
+from newsstand.cli import workload
+from newsstand.cli.data import channel, log, page, publish
+from newsstand.cli.lab import bad2018, compare, plan, push_cache, replay, reproduce, simulate, survive
+from newsstand.cli.options import Commands, message_of
+from newsstand.cli.servers import platform, server, token, user
+from newsstand.cli.several_values import spread
 from newsstand.errors import BadInput, NewsstandError
 
-app = typer.Typer(
+app = Commands(
     name="newsstand",
-    no_args_is_help=True,
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(workload.app, name="workload")
-app.add_typer(reproduce.app, name="reproduce")
+reproduce.app.command("bad2018")(bad2018.bad2018)
+for group in (workload, reproduce, token, user, page, channel, log):
+    app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
 app.command("simulate")(simulate.simulate)
 app.command("replay")(replay.replay)
 app.command("plan")(plan.plan)
@@ -51,26 +34,29 @@ app.command("survive")(survive.survive)
 app.command("push-cache")(push_cache.push_cache)
 app.command("policies")(simulate.policies)
 app.command("compare")(compare.compare)
-app.command("demo")(demo.demo)
-app.command("up")(up.up)
-app.command("cluster")(cluster.cluster)
-app.command("broker")(broker.broker)
-app.command("coordinator")(coordinator.coordinator)
-app.command("check")(cluster.check)
-app.add_typer(token.app, name="token")
-app.add_typer(user.app, name="user")
+app.command("demo")(platform.demo)
+app.command("up")(platform.up)
+app.command("cluster")(server.cluster)
+app.command("broker")(server.broker)
+app.command("coordinator")(server.coordinator)
+app.command("check")(server.check)
 app.command("publish")(publish.publish)
-app.add_typer(page.app, name="page")
-app.add_typer(channel.app, name="channel")
-app.add_typer(log.app, name="log")
+
+EXTRAS = {
+    "broker": ("broker", "coordinator", "token", "user"),
+    "cluster": ("up", "cluster", "check", "publish", "page", "channel", "log", "demo"),
+    "lab": ("workload", "simulate", "replay", "plan", "survive", "push-cache", "policies", "compare"),
+    "all": ("reproduce",),
+}
+"""The extra of the distribution that holds the dependencies of each command."""
 
 
 @app.callback()
-def about(
-    version: Annotated[bool, typer.Option("--version", help="Tell the version and exit.")] = False,
-) -> None:
+def about(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Content distribution for publish/subscribe: a data cluster on Spark, and a lab of caches."""
     if version:
+        from importlib import metadata
+
         print(f"newsstand {metadata.version('newsstand')}")
         raise typer.Exit
 
@@ -83,11 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; a mistake of the user's is one line on standard error."""
     try:
-        code = app(argv.spread(arguments), prog_name="newsstand", standalone_mode=False)
+        code = app(spread(arguments), prog_name="newsstand", standalone_mode=False)
         if code == 130:  # what Typer makes of Ctrl-C
             raise KeyboardInterrupt
     except NewsstandError as error:
-        return _complain(str(error), 2 if isinstance(error, BadInput) else 1)
+        return _complain(message_of(error), 2 if isinstance(error, BadInput) else 1)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", 130)
     except BrokenPipeError:
@@ -98,6 +84,9 @@ def run(arguments: Sequence[str]) -> int:
             return _complain("stopped", 130)
         if os.environ.get("NEWSSTAND_DEBUG"):
             raise
+        if isinstance(error, ModuleNotFoundError) and (extra := _extra_of(arguments)):
+            needed = f"needs the package {error.name}, which is not installed"
+            return _complain(f"{extra[0]}: {needed}; run: pip install 'newsstand[{extra[1]}]'", 2)
         explain = getattr(error, "format_message", None)
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error, file=sys.stderr)  # the help of the group, as it is
@@ -111,8 +100,14 @@ def run(arguments: Sequence[str]) -> int:
     return int(code or 0)
 
 
+def _extra_of(arguments: Sequence[str]) -> tuple[str, str] | None:
+    """Return the command among some arguments, and the extra that it needs."""
+    command = next((one for one in arguments if not one.startswith("-")), "")
+    return next(((command, extra) for extra, commands in EXTRAS.items() if command in commands), None)
+
+
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C came first, and this error only from what it cut off."""
+    """Return whether Ctrl-C is the cause of an error."""
     return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__context__))
 
 

@@ -8,56 +8,50 @@
 `SyncClient` and `SyncPublisher` are the same without asyncio.
 """
 
-from newsstand.client.calls import new_http
 from newsstand.client.client import Client
-from newsstand.client.errors import (
-    ClientError,
-    Gone,
-    Misused,
-    NotThere,
-    Refused,
-    SessionEnded,
-    Unreachable,
-    WrongPassword,
-)
-from newsstand.client.nouns import (
+from newsstand.client.http import Pace, new_http
+from newsstand.client.models import (
     Channel,
+    ClientError,
     Message,
     NamedPage,
     Page,
     PageLink,
-    Published,
-    Receipt,
-    Refusal,
+    PublishReceipt,
+    RequestRejected,
+    ResourceNotFound,
     Result,
+    ResultsRemoved,
+    SessionEnded,
     Subscription,
     Suspension,
     Tokens,
+    Unreachable,
+    UsageError,
+    WrongPassword,
 )
-from newsstand.client.pace import Pace
 from newsstand.client.publisher import Publisher
-from newsstand.client.sync import SyncClient, SyncPublisher
-from newsstand.client.sync_topics import SyncTopics
+from newsstand.client.sync import SyncClient, SyncPublisher, SyncTopics
 from newsstand.client.topics import Topics
+from newsstand.wire.cluster import Receipt, Rejection
 
 __all__ = [
     "Channel",
     "Client",
     "ClientError",
-    "Gone",
     "Message",
-    "Misused",
     "NamedPage",
-    "NotThere",
     "Pace",
     "Page",
     "PageLink",
-    "Published",
+    "PublishReceipt",
     "Publisher",
     "Receipt",
-    "Refusal",
-    "Refused",
+    "Rejection",
+    "RequestRejected",
+    "ResourceNotFound",
     "Result",
+    "ResultsRemoved",
     "SessionEnded",
     "Subscription",
     "Suspension",
@@ -67,6 +61,7 @@ __all__ = [
     "Tokens",
     "Topics",
     "Unreachable",
+    "UsageError",
     "WrongPassword",
     "new_http",
 ]

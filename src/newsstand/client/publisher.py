@@ -1,4 +1,4 @@
-"""Publishing to a data cluster, and pages under names."""
+"""Publishing to a data cluster, and named pages."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import re
 import ssl
 import uuid
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
-from newsstand.client.calls import Answer, Calls, accepted, decoded
-from newsstand.client.errors import Misused
-from newsstand.client.nouns import NamedPage, Receipt
-from newsstand.client.pace import Pace
+from newsstand.client.http import ApiResponse, HttpCalls, Pace, accepted, decoded
+from newsstand.client.models import NamedPage, UsageError
 from newsstand.model import is_page_name
+from newsstand.wire.cluster import Receipt
 
 
 class Publisher:
-    """Adds records to the datasets of a data cluster, and gives its page store pages under names.
+    """A client of a data cluster that adds records to datasets and stores named pages.
 
-    A call that was not answered may or may not have added its records, so each has a key, and is repeated with the
-    same key: records are added once.
+    A call without a response may or may not have added its records. Each call has an idempotency key and is
+    retried with it, so that records are added once.
     """
 
     def __init__(
@@ -40,19 +39,15 @@ class Publisher:
     ) -> None:
         self._cluster = cluster.rstrip("/")
         self._token = token
-        self._pace = pace or Pace()
-        self._calls = Calls(http, tls, self._pace, rng or random.Random())
+        self._calls = HttpCalls(http, tls, pace or Pace(), rng or random.Random())
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._calls.close()
 
     async def publish(
@@ -62,45 +57,42 @@ class Publisher:
         *,
         key: str | None = None,
     ) -> Receipt:
-        """Add a record, or many in one request; durable when it returns. Records are judged one by one.
+        """Add a record, or many in one request; durable when it returns. Each record is accepted or rejected.
 
-        `key` is yours if you may have to repeat the call in another process; otherwise one is made up.
+        Give a `key` if another process may have to repeat the call; otherwise a random one is used.
         """
         many = [records] if isinstance(records, Mapping) else list(records)
         if not many:
-            raise Misused("there are no records to publish")
-        encoder = msgspec.json.Encoder()
-        body = b"\n".join(encoder.encode(dict(record)) for record in many) + b"\n"
+            raise UsageError("publish: give at least one record")
+        body = msgspec.json.Encoder().encode_lines(map(dict, many))
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key or uuid.uuid4().hex}
-        url = f"{self._cluster}/datasets/{dataset}/publications"
-
-        async def attempt() -> Answer:
-            return await self._calls.once("POST", url, token=self._token, content=body, headers=headers)
-
-        answer = await self._calls.patiently(attempt, self._pace.deadline_s)
-        if answer.status == 422 and b'"refused"' in answer.content:
-            return decoded(answer, Receipt)  # all of them were
-        return decoded(accepted(answer), Receipt)
+        path = f"/datasets/{quote(dataset, safe='')}/publications"
+        response = await self._request("POST", path, content=body, headers=headers)
+        if response.status == 422 and b'"rejected"' in response.content:
+            return decoded(response, Receipt)  # all were rejected
+        return decoded(accepted(response), Receipt)
 
     async def put_page(self, name: str, content: bytes, type: str = "application/octet-stream") -> NamedPage:
-        """Let the origin have this content under a name; durable when it returns. The same again is no change."""
+        """Store a page under a name; durable when it returns. Storing the same content again changes nothing."""
         if not isinstance(content, bytes | bytearray):
-            raise Misused(f"the content of a page is bytes, not {builtins.type(content).__name__}")
+            raise UsageError(f"content: expected bytes, got {builtins.type(content).__name__}")
         if not isinstance(type, str) or re.fullmatch(r"[!-~][ -~]{0,126}", type) is None:
-            raise Misused(f"{type!r} is not a media type such as text/html")
+            raise UsageError(f"{type!r}: not a media type such as text/html")
         content = bytes(content)
-        answer = await self._named("PUT", name, content=content, headers={"Content-Type": type})
-        return decoded(accepted(answer), NamedPage)
+        response = await self._named("PUT", name, content=content, headers={"Content-Type": type})
+        return decoded(accepted(response), NamedPage)
 
     async def drop_page(self, name: str) -> None:
-        """Let the origin have nothing under a name any more; `NotThere` if there is nothing."""
+        """Delete the page of a name; raise `ResourceNotFound` if there is none."""
         accepted(await self._named("DELETE", name))
 
-    async def _named(self, method: str, name: str, **more: Any) -> Answer:
+    async def _named(self, method: str, name: str, **more: Any) -> ApiResponse:
         if not isinstance(name, str) or not is_page_name(name):
-            raise Misused(f"{name!r} cannot be the name of a page: letters, digits and ._~- in segments")
+            raise UsageError(f"{name!r}: not a page name: use letters, digits, ._~- and slashes")
+        return await self._request(method, f"/named/{name}", **more)
 
-        async def attempt() -> Answer:
-            return await self._calls.once(method, f"{self._cluster}/named/{name}", token=self._token, **more)
-
-        return await self._calls.patiently(attempt, self._pace.deadline_s)
+    async def _request(self, method: str, path: str, **more: Any) -> ApiResponse:
+        calls = self._calls
+        return await calls.with_retries(
+            lambda: calls.once(method, self._cluster + path, token=self._token, **more), calls.pace.deadline_s
+        )

@@ -1,29 +1,28 @@
-"""The same client for programs without asyncio: the asynchronous one runs in a thread of its own."""
+"""The client for programs without asyncio: the asynchronous client runs in its own thread."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import ssl
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from newsstand.client.client import Client, Since
-from newsstand.client.nouns import Channel, NamedPage, Page, Receipt, Result, Subscription, Tokens
-from newsstand.client.pace import Pace
+from newsstand.client.client import Client
+from newsstand.client.http import Pace
+from newsstand.client.iteration import OnRemoved
+from newsstand.client.models import Message, Page, Result, Subscription, Tokens
 from newsstand.client.publisher import Publisher
-from newsstand.client.reading import WhenGone
-from newsstand.client.sync_topics import SyncTopics
-from newsstand.model import Scalar
+from newsstand.client.topics import MessageHistory, Topics
+from newsstand.concurrency.background_loop import BackgroundLoop
 
 T = TypeVar("T")
-Inner = TypeVar("Inner", Client, Publisher)
+P = ParamSpec("P")
+Inner = TypeVar("Inner", Client, Publisher, Topics)
 
 
-class Options(TypedDict, total=False):
-    """The options of `Client`, all but `http`, which belongs to one event loop."""
+class ClientOptions(TypedDict, total=False):
+    """The options of `Client` without `http`, which belongs to one event loop."""
 
     broker: str | None
     tokens: Tokens | None
@@ -37,45 +36,6 @@ class Options(TypedDict, total=False):
     rng: random.Random | None
 
 
-class _Thread:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="newsstand-client", daemon=True)
-        self._thread.start()
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of work in the loop; Ctrl-C cancels it, and waits until it has let go of everything."""
-        over = threading.Event()
-        begun: list[asyncio.Task[T]] = []
-
-        def begin() -> None:
-            begun.append(self._loop.create_task(work))
-            begun[0].add_done_callback(lambda _: over.set())
-
-        def cancel() -> None:
-            begun[0].cancel()
-
-        self._loop.call_soon_threadsafe(begin)
-        try:
-            over.wait()
-        except BaseException:
-            self._loop.call_soon_threadsafe(cancel)
-            over.wait()
-            raise
-        return begun[0].result()
-
-    def stop(self) -> None:
-        """End the thread, and those that looked up addresses for it."""
-        if self._thread.is_alive():
-            self.wait_for(self._loop.shutdown_asyncgens())
-            self.wait_for(self._loop.shutdown_default_executor())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-
 async def _made(make: Callable[[], T]) -> T:
     return make()
 
@@ -84,46 +44,62 @@ async def _outcome(work: Awaitable[T]) -> T:
     return await work
 
 
-class _InThread(Generic[Inner]):
-    """A client or a publisher that lives in a thread of its own until it is closed."""
+class _BlockingFacade(Generic[Inner]):
+    """An asynchronous object that runs in an event loop in another thread until it is closed."""
 
-    def __init__(self, make: Callable[[], Inner]) -> None:
-        self._thread = _Thread()
+    def __init__(self, make: Callable[[], Inner], loop: BackgroundLoop | None = None) -> None:
+        """Make the object in this loop, or in its own one, which ends with the object."""
+        self._loop = loop or BackgroundLoop("newsstand-client")
+        self._owns_loop = loop is None
         try:
-            self._inner: Inner = self._thread.wait_for(_made(make))
+            self._inner: Inner = self._loop.run(_made(make))
         except BaseException:
-            self._thread.stop()
+            self._end()
             raise
 
     def __enter__(self) -> Self:
         try:
-            self._thread.wait_for(self._inner.__aenter__())
+            self._loop.run(self._inner.__aenter__())
         except BaseException:
-            self._thread.stop()
+            self._end()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         try:
-            self._thread.wait_for(self._inner.close())
+            self._loop.run(self._inner.close())
         finally:
-            self._thread.stop()
+            self._end()
+
+    def _end(self) -> None:
+        if self._owns_loop:
+            self._loop.stop()
 
 
-class SyncClient(_InThread[Client]):
-    """`Client` without `async` and `await`; see there."""
+def _blocking(
+    method: Callable[Concatenate[Inner, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_BlockingFacade[Inner], P], T]:
+    """Return the method of a facade that runs a coroutine method of the asynchronous object."""
+
+    @wraps(method)
+    def run(facade: _BlockingFacade[Inner], /, *values: P.args, **named: P.kwargs) -> T:
+        return facade._loop.run(method(facade._inner, *values, **named))
+
+    return run
+
+
+class SyncClient(_BlockingFacade[Client]):
+    """`Client` without `async` and `await`."""
 
     def __init__(
         self,
         coordinator: str | None = None,
         name: str | None = None,
         password: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ClientOptions],
     ) -> None:
         super().__init__(lambda: Client(coordinator, name, password, **options))
 
@@ -135,46 +111,31 @@ class SyncClient(_InThread[Client]):
     def connected(self) -> bool:
         return self._inner.connected
 
-    def logout(self) -> None:
-        self._thread.wait_for(self._inner.logout())
-
-    def change_password(self, current: str, password: str) -> None:
-        self._thread.wait_for(self._inner.change_password(current, password))
-
-    def delete_account(self) -> None:
-        self._thread.wait_for(self._inner.delete_account())
-
-    def channels(self) -> list[Channel]:
-        return self._thread.wait_for(self._inner.channels())
-
-    def subscribe(self, channel: str, /, *values: Scalar, since: Since = "now", **named: Scalar) -> Subscription:
-        return self._thread.wait_for(self._inner.subscribe(channel, *values, since=since, **named))
-
-    def subscriptions(self) -> list[Subscription]:
-        return self._thread.wait_for(self._inner.subscriptions())
-
-    def unsubscribe(self, subscription: Subscription) -> None:
-        self._thread.wait_for(self._inner.unsubscribe(subscription))
+    logout = _blocking(Client.logout)
+    change_password = _blocking(Client.change_password)
+    delete_account = _blocking(Client.delete_account)
+    channels = _blocking(Client.channels)
+    subscribe = _blocking(Client.subscribe)
+    subscriptions = _blocking(Client.subscriptions)
+    unsubscribe = _blocking(Client.unsubscribe)
+    acknowledge = _blocking(Client.acknowledge)
 
     def results(
-        self, *subscriptions: Subscription, acknowledge: bool = True, gone: WhenGone = "raise"
+        self, *subscriptions: Subscription, acknowledge: bool = True, on_removed: OnRemoved = "raise"
     ) -> Iterator[Result]:
-        results = self._inner.results(*subscriptions, acknowledge=acknowledge, gone=gone)
+        results = self._inner.results(*subscriptions, acknowledge=acknowledge, on_removed=on_removed)
         try:
             while True:
                 try:
-                    result = self._thread.wait_for(_outcome(anext(results)))
+                    result = self._loop.run(_outcome(anext(results)))
                 except StopAsyncIteration:
                     return
                 yield result
         finally:
-            self._thread.wait_for(_outcome(results.aclose()))
-
-    def acknowledge(self, result: Result) -> None:
-        self._thread.wait_for(self._inner.acknowledge(result))
+            self._loop.run(_outcome(results.aclose()))
 
     def topics(self) -> SyncTopics:
-        return SyncTopics(self._thread, self._inner.topics)
+        return SyncTopics(self._inner.topics, self._loop)
 
     @overload
     def page(self, page: str) -> Page: ...
@@ -182,8 +143,8 @@ class SyncClient(_InThread[Client]):
     def page(self, page: str, *, etag: str) -> Page | None: ...
     def page(self, page: str, *, etag: str | None = None) -> Page | None:
         if etag is None:
-            return self._thread.wait_for(self._inner.page(page))
-        return self._thread.wait_for(self._inner.page(page, etag=etag))
+            return self._loop.run(self._inner.page(page))
+        return self._loop.run(self._inner.page(page, etag=etag))
 
     @overload
     def named_page(self, name: str) -> Page: ...
@@ -191,12 +152,12 @@ class SyncClient(_InThread[Client]):
     def named_page(self, name: str, *, etag: str) -> Page | None: ...
     def named_page(self, name: str, *, etag: str | None = None) -> Page | None:
         if etag is None:
-            return self._thread.wait_for(self._inner.named_page(name))
-        return self._thread.wait_for(self._inner.named_page(name, etag=etag))
+            return self._loop.run(self._inner.named_page(name))
+        return self._loop.run(self._inner.named_page(name, etag=etag))
 
 
-class SyncPublisher(_InThread[Publisher]):
-    """`Publisher` without `async` and `await`; see there."""
+class SyncPublisher(_BlockingFacade[Publisher]):
+    """`Publisher` without `async` and `await`."""
 
     def __init__(
         self,
@@ -209,17 +170,51 @@ class SyncPublisher(_InThread[Publisher]):
     ) -> None:
         super().__init__(lambda: Publisher(cluster, token, tls=tls, pace=pace, rng=rng))
 
-    def publish(
-        self,
-        dataset: str,
-        records: Mapping[str, object] | Iterable[Mapping[str, object]],
-        *,
-        key: str | None = None,
-    ) -> Receipt:
-        return self._thread.wait_for(self._inner.publish(dataset, records, key=key))
+    publish = _blocking(Publisher.publish)
+    put_page = _blocking(Publisher.put_page)
+    drop_page = _blocking(Publisher.drop_page)
 
-    def put_page(self, name: str, content: bytes, type: str = "application/octet-stream") -> NamedPage:
-        return self._thread.wait_for(self._inner.put_page(name, content, type))
 
-    def drop_page(self, name: str) -> None:
-        self._thread.wait_for(self._inner.drop_page(name))
+class SyncMessageHistory(Iterator[Message]):
+    """`MessageHistory` without `async` and `await`."""
+
+    def __init__(self, loop: BackgroundLoop, inner: MessageHistory) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def __next__(self) -> Message:
+        async def following() -> Message | None:
+            return await anext(self._inner, None)
+
+        message = self._loop.run(following())
+        if message is None:
+            raise StopIteration
+        return message
+
+    @property
+    def from_cache(self) -> set[str]:
+        return self._inner.from_cache
+
+    @property
+    def complete(self) -> bool:
+        return self._inner.complete
+
+
+class SyncTopics(_BlockingFacade[Topics]):
+    """`Topics` without `async` and `await`."""
+
+    @property
+    def interruptions(self) -> int:
+        return self._inner.interruptions
+
+    subscribe = _blocking(Topics.subscribe)
+    unsubscribe = _blocking(Topics.unsubscribe)
+    publish = _blocking(Topics.publish)
+
+    def history(self, filter: str) -> SyncMessageHistory:
+        return SyncMessageHistory(self._loop, self._inner.history(filter))
+
+    def __iter__(self) -> Iterator[Message]:
+        messages = aiter(self._inner)
+        while True:
+            yield self._loop.run(_outcome(anext(messages)))

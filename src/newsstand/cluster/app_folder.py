@@ -1,136 +1,194 @@
-"""The app folder: what `newsstand.toml` declares, read and checked as a whole.
+"""The app folder: reading and checking of `newsstand.toml`.
 
-    [datasets.NAME]   the shapes of records (see `records`)
-    [channels.NAME]   queries over datasets (see `body`)
-    [defaults]        what a channel has if it does not say otherwise: retention, delivery
-    [[tokens]]        name, sha256, scopes (see `tokens`)
-    [cluster]         where the cluster listens, keeps its data, and its limits: `ClusterOptions`
-    [push]            whether pages are pushed towards demand, and how: `PushOptions`
+It is a component of the cluster, not of `config`, because it parses datasets, queries and tokens of the cluster.
+
+    [datasets.NAME]   fields of records (see `newsstand.cluster.ingest.schema`)
+    [channels.NAME]   queries over datasets (see `newsstand.cluster.query.parser`)
+    [defaults]        defaults of channels: retention, delivery
+    [[tokens]]        name, sha256, scopes (see `newsstand.auth.api_tokens`)
+    [cluster]         address, data folder and limits of the cluster: `ClusterSettings`
+    [push]            push-caching of pages: `PushCachingSettings`
     [spark]           settings of Spark (see `newsstand.spark.session`)
-    [coordinator], [[brokers]]    what `newsstand up` starts beside the cluster (see `newsstand.platform.declared`)
-    [limits]                      what subscribers may have at most (the same)
-    [storages]                    which brokers keep the past of which topics (the same)
-    [topics."PATTERN"], [groups]  who may publish to topics and read them (the same)
-    [pages]                       which servers brokers may fetch pages from (the same)
+    [coordinator], [[brokers]]    processes that `newsstand up` starts (see `newsstand.platform.tables`)
+    [limits]                      limits of subscribers (the same)
+    [storages]                    brokers that store topics (the same)
+    [topics."PATTERN"], [groups]  permissions to publish to topics and to read them (the same)
+    [pages]                       servers from which brokers may fetch pages (the same)
 
-All mistakes are found in one pass; each is one line that names the file and the place in it.
+One pass finds all mistakes; each is one line that names the file and the place in it.
+
+The keys of `[push]` are the terms of Gwertzman and Seltzer (1995); see `newsstand.push_caching.origin`.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import Annotated, TypeVar, cast
 from urllib.parse import urlsplit
 
-from newsstand.cluster.body import datasets_read, parse_channel
-from newsstand.cluster.channels import require_defaults
-from newsstand.cluster.push_settings import PUSH_KEYS, Keys, PushOptions, push_options
-from newsstand.cluster.records import parse_dataset
-from newsstand.cluster.tokens import Token
-from newsstand.cluster.units import boolean, byte_count, duration_s, some_text, whole_number
-from newsstand.errors import BadApp, BadInput
-from newsstand.model import Channel, Dataset
-from newsstand.serving.client_address import proxies_of
-from newsstand.serving.http_protocol import HttpLimits
-from newsstand.serving.process import Tls
-from newsstand.serving.settings import read_toml
+import msgspec
 
-FILE = "newsstand.toml"
-ADDRESS = "address"
-"""The file in the data folder that says where the cluster listens, for commands on the same machine."""
-
-TABLES = (
-    *("datasets", "channels", "defaults", "tokens", "cluster", "push", "spark"),
-    *("coordinator", "brokers", "limits", "storages", "topics", "groups", "pages"),
+from newsstand.auth.api_tokens import ApiToken
+from newsstand.cluster.ingest.schema import parse_dataset
+from newsstand.cluster.query.parser import datasets_read, parse_channel, require_defaults
+from newsstand.config.files import read_toml
+from newsstand.config.settings import ServerSettings, Settings, SettingsReader
+from newsstand.config.types import (
+    Conversion,
+    Count,
+    Duration,
+    Latitude,
+    Links,
+    Longitude,
+    SecretMark,
+    Size,
+    Text,
+    one_of,
+    read_value,
+    require_together,
+    unknown_name,
 )
-"""What may stand in it; of the last seven `newsstand up` knows more."""
+from newsstand.errors import BadApp, BadInput, BadOption
+from newsstand.geo.location import Location
+from newsstand.model import ChannelDefinition, Dataset
+from newsstand.push_caching.origin import DECAY, PERIOD_S, PushOriginSettings
+from newsstand.push_caching.sites import LIVE_STRATEGIES
+
 MIB = 2**20
 
 
-class BadAppFile(BadApp):
-    """newsstand.toml has mistakes, one line each; the message is the first and how many more there are."""
-
-    def __init__(self, mistakes: list[str]) -> None:
-        more = len(mistakes) - 1
-        super().__init__(mistakes[0] + (f" (and {more} more: `newsstand check` tells all)" if more else ""))
-        self.mistakes = mistakes
-
-
-@dataclass(frozen=True)
-class KafkaLog:
-    """The ingest log in Kafka: its servers, and what the topics' names begin with."""
+class KafkaLogSettings(msgspec.Struct, frozen=True):
+    """The ingest log in Kafka: its servers, and the prefix of the topics' names."""
 
     servers: str
     prefix: str = "newsstand."
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
-    """The table `[cluster]`."""
+def _results(value: object) -> str:
+    if isinstance(value, str) and (value == "sqlite" or urlsplit(value).scheme in ("postgresql", "postgres")):
+        return value
+    raise BadOption('must be "sqlite" or the URL of a database, "postgresql://user@host/name"')
 
-    host: str = "127.0.0.1"
-    port: int = 8780
+
+def _log(value: object) -> KafkaLogSettings | None:
+    if value == "files":
+        return None
+    if not isinstance(value, dict) or not value.keys() <= {"kafka", "prefix"} or "kafka" not in value:
+        raise BadOption('must be "files" or {kafka = "host:9092", prefix = "newsstand."}')
+    if not all(isinstance(one, str) and one for one in value.values()):
+        raise BadOption("must be a string that is not empty")
+    return KafkaLogSettings(value["kafka"], value.get("prefix", "newsstand."))
+
+
+def _decay(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise BadOption("must be a number from 0 to 1")
+    if value == 1:
+        raise BadOption("must be below 1")
+    return float(value)
+
+
+class ClusterSettings(ServerSettings, frozen=True, kw_only=True):
+    """The table `[cluster]`; its paths are relative to the app folder."""
+
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8780
     data: Path = Path("data")
-    """The folder of the log, the results, the pages and the catalog; relative to the app folder."""
-    results: str = field(default="sqlite", repr=False)
+    """The folder of the log, the results, the pages and the catalog."""
+    results: Annotated[str, Conversion(_results), SecretMark()] = "sqlite"
     """`sqlite`, or the URL of a PostgreSQL database, which may hold a password."""
-    log: KafkaLog | None = None
-    """Where the ingest log is, if not in files."""
-    max_body_bytes: int = 16 * MIB
-    max_subscriptions_body_bytes: int = 256 * MIB
-    max_page_bytes: int = MIB
-    keep_pages_s: float | None = None
-    """How long a page is kept after it was last published; for ever if None."""
-    max_lag: int = 1_000_000
-    """Publications that a channel may be behind before publishers are told to wait."""
-    max_batch: int = 100_000
+    log: Annotated[KafkaLogSettings | None, Conversion(_log)] = None
+    """The ingest log in Kafka; None keeps it in files."""
+    max_body_bytes: Size = 16 * MIB
+    max_subscriptions_body_bytes: Size = 256 * MIB
+    max_page_bytes: Size = MIB
+    keep_pages_s: Duration | None = msgspec.field(default=None, name="keep_pages")
+    """The age since its last publication at which a page is removed; None keeps all pages."""
+    max_lag: Count = 1_000_000
+    """Publications that a channel may be behind before publishers have to wait."""
+    max_batch: Count = 100_000
     """Publications that one execution takes at most."""
-    execution_timeout_s: float = 300.0
+    execution_timeout_s: Duration = msgspec.field(default=300.0, name="execution_timeout")
     """How long one execution may take before its Spark jobs are cancelled."""
-    away_after_s: float = 300.0
+    away_after_s: Duration = msgspec.field(default=300.0, name="away_after")
     """How long a broker may fail to answer before it is marked away."""
-    body_timeout_s: float = 30.0
-    """How long the next piece of a request's body may take to come."""
-    max_connections: int = HttpLimits.connections
-    """Connections of all clients."""
-    max_connections_per_address: int = HttpLimits.connections_per_address
-    """Connections of one client address; a reverse proxy counts as one client."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of reverse proxies whose `X-Forwarded-For` names the client."""
-    open_metrics: bool = False
-    """Whether /metrics needs no token."""
+    body_timeout_s: Duration = msgspec.field(default=30.0, name="body_timeout")
+    """How long the server waits for the next piece of a request's body."""
     secret_file: Path | None = None
-    """The platform's secret, by which brokers and operators are known; relative to the app folder."""
-    certificate: Path | None = None
-    """For TLS, in PEM; this and the next two are relative to the app folder."""
-    key: Path | None = None
+    """The platform's secret, which authenticates brokers and operators."""
     authority: Path | None = None
-    """Certificates to trust in brokers, if not the system's."""
+    """Certificates to trust in brokers, in place of the system's."""
+
+
+class PushCachingSettings(Settings, frozen=True, kw_only=True):
+    """The table `[push]`: whether the cluster pushes pages towards demand, and how."""
+
+    enabled: bool = False
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = PushOriginSettings.threshold
+    """push-threshold: the cluster pushes while its load is higher."""
+    pages: Annotated[int, msgspec.Meta(ge=1, le=1000)] = PushOriginSettings.pages_to_push
+    """pages-to-push: pages in one push."""
+    period_s: Duration = msgspec.field(default=PERIOD_S, name="period")
+    decay: Annotated[float, Conversion(_decay)] = DECAY
+    servers: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    """server-number: push to this many brokers at most; to all if None."""
+    caching: Annotated[str, one_of(LIVE_STRATEGIES)] = "nearest"
+    """caching-strategy: the metric that selects the brokers to push to."""
+    lookup: Annotated[str, one_of(LIVE_STRATEGIES)] = "nearest"
+    """lookup-strategy: the metric that selects the broker to redirect to."""
+    lat: Latitude | None = None
+    """The location of the cluster."""
+    lon: Longitude | None = None
+    node: Text | None = None
+    links: Links = ()
+    """The network, for hops."""
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    """For `random`."""
+
+    def __post_init__(self) -> None:
+        require_together(self, "lat", "lon")
 
     @property
-    def http_limits(self) -> HttpLimits:
-        """What its HTTP server accepts."""
-        return HttpLimits(
-            connections=self.max_connections, connections_per_address=self.max_connections_per_address
-        )
+    def location(self) -> Location:
+        """The location of the cluster."""
+        return Location(self.lat, self.lon, self.node)
+
+
+FILE = "newsstand.toml"
+ADDRESS = "address"
+"""The file in the data folder with the URL of the running cluster, for commands on the same machine."""
+
+TABLES = (
+    *("datasets", "channels", "defaults", "tokens", "cluster", "push", "spark"),
+    *("coordinator", "brokers", "limits", "storages", "topics", "groups", "pages"),
+)
+"""The tables of the file; `newsstand.platform.tables` reads the last seven."""
+S = TypeVar("S", bound=Settings)
+
+
+class BadAppFile(BadApp):
+    """newsstand.toml has mistakes, one line each; the message is the first one and the number of others."""
+
+    def __init__(self, mistakes: list[str]) -> None:
+        more = len(mistakes) - 1
+        super().__init__(mistakes[0] + (f" (and {more} more: `newsstand check` lists all)" if more else ""))
+        self.mistakes = mistakes
 
 
 @dataclass(frozen=True)
 class App:
-    """An app folder that was read and found to be right, as far as that can be known without Spark."""
+    """An app folder whose file is valid, as far as that can be checked without Spark."""
 
     folder: Path
     datasets: dict[str, Dataset]
-    channels: dict[str, Channel]
+    channels: dict[str, ChannelDefinition]
     defaults: dict[str, object]
-    tokens: tuple[Token, ...]
-    cluster: ClusterOptions
+    tokens: tuple[ApiToken, ...]
+    cluster: ClusterSettings
     spark: dict[str, str]
-    push: PushOptions
+    push: PushCachingSettings
 
     @property
     def file(self) -> Path:
@@ -138,21 +196,18 @@ class App:
 
     @property
     def data(self) -> Path:
-        """The data folder: as configured, taken from the app folder on."""
+        """The configured data folder."""
         return self.folder / self.cluster.data
 
-    @property
-    def tls(self) -> Tls | None:
-        """The cluster's certificate, if it has one."""
-        if self.cluster.certificate is None or self.cluster.key is None:
-            return None
-        return Tls(self.folder / self.cluster.certificate, self.folder / self.cluster.key)
+    def with_data(self, data: Path) -> App:
+        """Return the app with another data folder."""
+        return replace(self, cluster=msgspec.structs.replace(self.cluster, data=data))
 
 
 def read_app(folder: Path, environment: Mapping[str, str] | None = None) -> App:
     """Read `newsstand.toml` of a folder; raise BadAppFile with every mistake in it.
 
-    In the environment `port` of the table `cluster` is NEWSSTAND_CLUSTER_PORT, which is stronger than the file.
+    A variable such as NEWSSTAND_CLUSTER_PORT, for `port` of the table `cluster`, overrides the file.
     """
     path = folder / FILE
     if not folder.is_dir():
@@ -163,11 +218,17 @@ def read_app(folder: Path, environment: Mapping[str, str] | None = None) -> App:
         document = read_toml(path)
     except BadInput as error:
         raise BadApp(str(error)) from error
-    return _Reading(path, environment or {}).app(document)
+    return _AppReader(path, environment or {}).app(document)
 
 
-class _Reading:
-    """One pass over a file, which goes on after a mistake."""
+class _TokenTable(msgspec.Struct):
+    name: str
+    sha256: str
+    scopes: list[str]
+
+
+class _AppReader:
+    """A reader of the file that continues after a mistake."""
 
     def __init__(self, path: Path, environment: Mapping[str, str]) -> None:
         self.path = path
@@ -175,23 +236,23 @@ class _Reading:
         self.mistakes: list[str] = []
 
     def app(self, document: Mapping[str, object]) -> App:
-        self.refuse_unknown(document, TABLES, "")
+        self.check_keys(document, TABLES, "")
         datasets: dict[str, Dataset] = {}
         for name, table in self.tables(document, "datasets"):
-            with self.noting():
+            with self.collecting():
                 datasets[name] = parse_dataset(name, table)
         defaults = self.table(document, "defaults")
-        self.refuse_unknown(defaults, ("retention", "delivery"), "defaults.")
+        self.check_keys(defaults, ("retention", "delivery"), "defaults.")
         try:
             require_defaults(defaults)
         except BadInput as error:
-            self.note(str(error))
-            defaults = {}  # what is wrong with them is not told again by every channel
-        channels: dict[str, Channel] = {}
+            self.report(str(error))
+            defaults = {}  # reported once, not by every channel
+        channels: dict[str, ChannelDefinition] = {}
         broken = set(self.table(document, "datasets")) - set(datasets)
         for name, table in self.tables(document, "channels"):
-            with self.noting():
-                # What is wrong with a dataset is not told again by every channel that reads it.
+            with self.collecting():
+                # A broken dataset is reported once, not by every channel that reads it.
                 query = table.get("query")
                 if broken and isinstance(query, str) and broken & datasets_read(query, f"channels.{name}.query"):
                     continue
@@ -202,7 +263,7 @@ class _Reading:
             channels,
             dict(defaults),
             tuple(self.tokens(document.get("tokens", []))),
-            self.cluster(self.table(document, "cluster")),
+            self.settings(ClusterSettings, "cluster", self.table(document, "cluster"), self.environment),
             self.spark(self.table(document, "spark")),
             self.push(document),
         )
@@ -210,61 +271,50 @@ class _Reading:
             raise BadAppFile(self.mistakes)
         return app
 
-    def tokens(self, listed: object) -> Iterator[Token]:
+    def tokens(self, listed: object) -> Iterator[ApiToken]:
         if not isinstance(listed, list):
-            self.note("tokens: must be written as [[tokens]]")
+            self.report("tokens: must be written as [[tokens]]")
             return
         names: set[str] = set()
         for number, table in enumerate(listed, start=1):
             place = f"tokens, number {number}"
             if not isinstance(table, dict):
-                self.note(f"{place}: must be written as [[tokens]]")
+                self.report(f"{place}: must be written as [[tokens]]")
                 continue
-            self.refuse_unknown(table, ("name", "sha256", "scopes"), f"{place}: ")
-            name, digest, scopes = table.get("name"), table.get("sha256"), table.get("scopes")
-            if not isinstance(name, str) or not isinstance(digest, str) or not _is_texts(scopes):
-                self.note(f"{place}: needs name and sha256, each a string, and scopes, a list of strings")
-            elif name in names:
-                self.note(f"{place}: the name '{name}' is taken")
-            else:
-                names.add(name)
-                with self.noting(f"{place}: "):
-                    yield Token(name, digest.lower(), frozenset(scopes))
+            with self.collecting():
+                given = cast("_TokenTable", read_value(place, table, _TokenTable))
+                if given.name in names:
+                    raise BadApp(f"{place}: the name '{given.name}' is used twice")
+                names.add(given.name)
+                with self.collecting(f"{place}: "):
+                    yield ApiToken(given.name, given.sha256.lower(), frozenset(given.scopes))
 
-    def cluster(self, table: Mapping[str, object]) -> ClusterOptions:
-        given = self.values(table, "cluster", CLUSTER_KEYS)
-        for key, (name, read) in CLUSTER_KEYS.items():
-            variable = f"NEWSSTAND_CLUSTER_{key}".upper()
-            if variable in self.environment:
-                with self.noting(f"{variable}: "):
-                    given[name] = read(_plain(self.environment[variable]))
-        if ("certificate" in given) != ("key" in given):
-            self.note("cluster: certificate and key: give both or neither")
-        return ClusterOptions(**given)  # type: ignore[arg-type]
-
-    def push(self, document: Mapping[str, object]) -> PushOptions:
+    def push(self, document: Mapping[str, object]) -> PushCachingSettings:
+        """Read `[push]`; without links of its own it takes those of `[coordinator]`."""
         table = self.table(document, "push")
-        given = self.values(table, "push", PUSH_KEYS)
-        if ("lat" in table) != ("lon" in table):
-            self.note("push: lat and lon: give both or neither")
         coordinator = document.get("coordinator")
-        return push_options(given, coordinator.get("links") if isinstance(coordinator, dict) else None)
+        if "links" not in table and isinstance(coordinator, dict) and "links" in coordinator:
+            with suppress(BadInput):  # a mistake in them is reported with the coordinator's table
+                read_value("", coordinator["links"], Links)
+                table = {**table, "links": coordinator["links"]}
+        return self.settings(PushCachingSettings, "push", table)
 
-    def values(self, table: Mapping[str, object], name: str, known: Keys) -> dict[str, object]:
-        """What a table gives, by the names of the options."""
-        self.refuse_unknown(table, tuple(known), f"{name}.")
-        given: dict[str, object] = {}
-        for key, value in table.items():
-            if key in known:
-                option, read = known[key]
-                with self.noting(f"{name}.{key}: "):
-                    given[option] = read(value)
-        return given
+    def settings(
+        self, shape: type[S], name: str, table: Mapping[str, object], environment: Mapping[str, str] | None = None
+    ) -> S:
+        reader = SettingsReader(shape, name)
+        folder = self.path.parent.absolute()
+        reader.add_table(table, f"{name}.", folder)
+        reader.add_environment(environment or {}, folder)
+        found = reader.finish()
+        for mistake in reader.mistakes:
+            self.report(mistake)
+        return found or shape()
 
     def spark(self, table: Mapping[str, object]) -> dict[str, str]:
         for key, value in table.items():
             if not key.startswith("spark.") or isinstance(value, dict | list):
-                self.note(f'[spark] {key}: a setting is written as "spark.some.key" = value, in quotes')
+                self.report(f'[spark] {key}: a setting is written as "spark.some.key" = value, in quotes')
         return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
 
     def tables(self, document: Mapping[str, object], kind: str) -> Iterator[tuple[str, Mapping[str, object]]]:
@@ -272,98 +322,28 @@ class _Reading:
             if isinstance(table, dict):
                 yield name, table
             else:
-                self.note(f"{kind}.{name}: must be a table, written as [{kind}.{name}]")
+                self.report(f"{kind}.{name}: must be a table, written as [{kind}.{name}]")
 
     def table(self, document: Mapping[str, object], name: str) -> Mapping[str, object]:
         table = document.get(name, {})
         if isinstance(table, dict):
             return table
-        self.note(f"{name}: must be a table, written as [{name}]")
+        self.report(f"{name}: must be a table, written as [{name}]")
         return {}
 
-    def refuse_unknown(self, table: Mapping[str, object], known: Collection[str], place: str) -> None:
+    def check_keys(self, table: Mapping[str, object], known: Collection[str], place: str) -> None:
         for key in table:
             if key not in known:
-                self.note(f"{place}{key}: {unknown(key, known)}")
+                self.report(f"{place}{key}: {unknown_name(key, known)}")
 
     @contextmanager
-    def noting(self, place: str = "") -> Iterator[None]:
+    def collecting(self, place: str = "") -> Iterator[None]:
         try:
             yield
         except BadInput as error:
-            self.note(f"{place}{error}")
+            self.report(f"{place}{error}")
 
-    def note(self, mistake: str) -> None:
+    def report(self, mistake: str) -> None:
         line = f"{self.path}: {mistake}"
         if line not in self.mistakes:
             self.mistakes.append(line)
-
-
-def unknown(word: str, known: Collection[str]) -> str:
-    """What to say of an unknown word: the known one that it resembles, or all of them."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"is not known; did you mean '{close[0]}'?" if close else f"is not known; known: {', '.join(known)}"
-
-
-def _is_texts(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _plain(text: str) -> object:
-    """What a text of the environment would be in TOML."""
-    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
-
-
-def _file(value: object) -> Path:
-    return Path(some_text(value))
-
-
-def _port(value: object) -> int:
-    return whole_number(value, 0, 65535)
-
-
-def _count(value: object) -> int:
-    return whole_number(value, 1, 2**53)
-
-
-def _results(value: object) -> str:
-    if value != "sqlite" and urlsplit(some_text(value)).scheme not in ("postgresql", "postgres"):
-        raise BadApp('must be "sqlite" or the URL of a database, "postgresql://user@host/name"')
-    return some_text(value)
-
-
-def _log(value: object) -> KafkaLog | None:
-    if value == "files":
-        return None
-    if not isinstance(value, dict) or not value.keys() <= {"kafka", "prefix"} or "kafka" not in value:
-        raise BadApp('must be "files" or {kafka = "host:9092", prefix = "newsstand."}')
-    return KafkaLog(some_text(value["kafka"]), some_text(value.get("prefix", KafkaLog.prefix)))
-
-
-CLUSTER_KEYS: Keys = {
-    "host": ("host", some_text),
-    "port": ("port", _port),
-    "data": ("data", _file),
-    "results": ("results", _results),
-    "log": ("log", _log),
-    "max_body_bytes": ("max_body_bytes", byte_count),
-    "max_subscriptions_body_bytes": ("max_subscriptions_body_bytes", byte_count),
-    "max_page_bytes": ("max_page_bytes", byte_count),
-    "keep_pages": ("keep_pages_s", duration_s),
-    "max_lag": ("max_lag", _count),
-    "max_batch": ("max_batch", _count),
-    "execution_timeout": ("execution_timeout_s", duration_s),
-    "away_after": ("away_after_s", duration_s),
-    "body_timeout": ("body_timeout_s", duration_s),
-    "max_connections": ("max_connections", _count),
-    "max_connections_per_address": ("max_connections_per_address", _count),
-    "trusted_proxies": ("trusted_proxies", proxies_of),
-    "open_metrics": ("open_metrics", boolean),
-    "secret_file": ("secret_file", _file),
-    "certificate": ("certificate", _file),
-    "key": ("key", _file),
-    "authority": ("authority", _file),
-}
-"""The keys of `[cluster]`: the option that each one sets, and how it is read."""
-
-assert {name for name, _ in CLUSTER_KEYS.values()} == {one.name for one in fields(ClusterOptions)}

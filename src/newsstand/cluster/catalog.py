@@ -1,9 +1,9 @@
-"""The catalog: the datasets and channels that the cluster has now.
+"""The catalog: the current datasets and channels of the cluster.
 
-They come from newsstand.toml; what was created, changed or dropped over HTTP is kept in DATA/catalog.json. Such an
-override holds until the file's own definition of that name changes: then the file was edited later, and wins.
+newsstand.toml declares them; DATA/catalog.json has the changes over HTTP, as overrides. An override is valid until
+the declaration of that name changes: then the file was edited later and takes precedence.
 
-What is recorded must stay readable. So a dataset may only gain optional fields, and a channel keeps its parameters
+Recorded data must stay readable. So a dataset may only gain optional fields, and a channel keeps its parameters
 and its new dataset, whether the change comes over HTTP or by editing the file between two starts.
 """
 
@@ -13,255 +13,242 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from newsstand.cluster.app_folder import App
-from newsstand.cluster.body import parse_body, parse_channel
-from newsstand.cluster.channels import channel_table
-from newsstand.cluster.pages import FULL, write_whole
-from newsstand.cluster.records import dataset_table, parse_dataset
+from newsstand.cluster.ingest.schema import dataset_table, parse_dataset
+from newsstand.cluster.query.parser import channel_table, parse_body, parse_channel
+from newsstand.config.files import FULL, write_atomically
 from newsstand.errors import BadApp, BadInput, NoRoom, NotFound
-from newsstand.model import Channel, Dataset, Parameter
+from newsstand.model import ChannelDefinition, Dataset, Parameter
 
 Table = dict[str, object]
-Kind = Literal["datasets", "channels"]
-Noun = TypeVar("Noun", Dataset, Channel)
+Definition = TypeVar("Definition", Dataset, ChannelDefinition)
 
 
 class Conflict(BadApp):
-    """A definition is well formed, and contradicts another or what is recorded."""
+    """A well-formed definition contradicts another one or recorded data."""
+
+    http_status = 409
 
 
 class Exists(Conflict):
-    """What was to be made is there already."""
+    """A definition to be created exists already."""
+
+    http_status = 412
 
 
 class Override(msgspec.Struct, frozen=True):
-    """What holds in place of the file's definition: `now` (None if dropped), over the one with the hash `over`."""
+    """A definition `now` (None if dropped) that replaces the declaration in the file with the hash `over`."""
 
     now: Table | None
     over: str | None
 
 
-class Streams(msgspec.Struct, frozen=True):
-    """What a channel's streams are made of."""
+class StreamKey(msgspec.Struct, frozen=True):
+    """The properties of a channel that its streams depend on."""
 
     new: str
     parameters: list[Parameter]
 
 
-class _Kept(msgspec.Struct):
+class _CatalogFile(msgspec.Struct):
     """DATA/catalog.json."""
 
     version: Literal[1] = 1
     datasets: dict[str, Override] = {}
     channels: dict[str, Override] = {}
     recorded: dict[str, Table] = {}
-    """All datasets that there ever were: recorded publications have their shapes, also those of dropped ones."""
-    streams: dict[str, Streams] = {}
-    """Likewise of the channels."""
+    """All datasets ever defined, also dropped ones: recorded publications have their fields."""
+    streams: dict[str, StreamKey] = {}
+    """The same for channels."""
+
+
+@dataclass(frozen=True)
+class _Definitions(Generic[Definition]):
+    """The definitions of one kind: those of newsstand.toml, the overrides, and the current ones."""
+
+    kind: str
+    table_of: Callable[[Definition], Table]
+    declared: Mapping[str, Definition]
+    current: dict[str, Definition]
+    overrides: dict[str, Override] = field(default_factory=dict)
+
+    def one(self, name: str) -> Definition:
+        """Return a definition; raise NotFound."""
+        found = self.current.get(name)
+        if found is None:
+            raise NotFound(f"no {self.kind} '{name}'; there are: {', '.join(sorted(self.current)) or 'none'}")
+        return found
+
+    def previous(self, name: str, only_new: bool) -> Definition | None:
+        """Return the definition to be changed; raise Exists if there is one and `only_new` is set."""
+        if name in self.current and only_new:
+            raise Exists(f"'{name}' exists already")
+        return self.current.get(name)
+
+    def changed(self, name: str, made: Definition | None) -> _Definitions[Definition]:
+        """Return the definitions with a new or changed one, or without it; a declaration needs no override."""
+        current = {other: one for other, one in self.current.items() if made is not None or other != name}
+        overrides = {other: one for other, one in self.overrides.items() if other != name}
+        table, declared = None, self.declared_table(name)
+        if made is not None:
+            current[name] = made
+            table = self.table_of(made)
+        if json.dumps(table) != json.dumps(declared):  # with the order, which `==` does not compare
+            overrides[name] = Override(table, _hash(declared))
+        return replace(self, current=current, overrides=overrides)
+
+    def declared_table(self, name: str) -> Table | None:
+        """Return the declaration of a name in newsstand.toml, if there is one."""
+        return self.table_of(self.declared[name]) if name in self.declared else None
 
 
 class Catalog:
-    """The live set of datasets and channels; `read_only` for who only looks, beside the cluster or without one.
-
-    Methods may be called from several threads.
-    """
+    """The current datasets and channels. Methods may be called from several threads."""
 
     def __init__(self, app: App, path: Path, *, read_only: bool = False) -> None:
+        """`read_only` leaves the file as it is, which another process may own."""
         self._path = path
         self._lock = threading.RLock()
-        self._defaults = app.defaults
-        self._declared: dict[Kind, dict[str, Table]] = {
-            "datasets": {name: dataset_table(one) for name, one in app.datasets.items()},
-            "channels": {name: channel_table(one) for name, one in app.channels.items()},
-        }
-        kept = _read(path)
-        self._streams = kept.streams
+        self.defaults = app.defaults
+        """The defaults of channels."""
+        file = _read(path)
+        self._streams = file.streams
+        self._recorded = file.recorded
         self.superseded: list[str] = []
-        """Overrides that no longer hold because the file was edited: `datasets.NAME` or `channels.NAME`."""
-        self._overrides: dict[Kind, dict[str, Override]] = {
-            "datasets": self._holding("datasets", kept.datasets),
-            "channels": self._holding("channels", kept.channels),
-        }
-        self._datasets = self._merged("datasets", app.datasets, self._dataset)
-        self._channels = self._merged("channels", app.channels, self._channel)
-        for name, dataset in self._datasets.items():
-            if recorded := kept.recorded.get(name):
-                require_same_records(self._dataset(name, recorded), dataset)
-        self._recorded = kept.recorded
-        for name, channel in self._channels.items():
-            if streams := kept.streams.get(name):
-                before = Channel(name, "", streams.new, tuple(streams.parameters))
+        """Overrides that are void because newsstand.toml was edited: `datasets.NAME` or `channels.NAME`."""
+        self._datasets = _Definitions("dataset", dataset_table, app.datasets, dict(app.datasets))
+        self._load(self._datasets, file.datasets, parse_dataset)
+        self._channels = _Definitions("channel", channel_table, app.channels, dict(app.channels))
+        self._load(self._channels, file.channels, self._parse_channel)
+        for name, dataset in self._datasets.current.items():
+            self._require_same_records(name, dataset)
+        for name, channel in self._channels.current.items():
+            if streams := file.streams.get(name):
+                before = ChannelDefinition(name, "", streams.new, tuple(streams.parameters))
                 require_same_streams(before, channel)
         if not read_only:
-            self._write(self._overrides)
-
-    @property
-    def defaults(self) -> dict[str, object]:
-        """What a channel has if it does not say otherwise."""
-        return dict(self._defaults)
+            self._write(self._datasets, self._channels)
 
     def datasets(self) -> dict[str, Dataset]:
-        """All datasets by name."""
-        with self._lock:
-            return dict(self._datasets)
+        """Return all datasets by name."""
+        return dict(self._datasets.current)
 
-    def channels(self) -> dict[str, Channel]:
-        """All channels by name."""
-        with self._lock:
-            return dict(self._channels)
+    def channels(self) -> dict[str, ChannelDefinition]:
+        """Return all channels by name."""
+        return dict(self._channels.current)
 
     def dataset(self, name: str) -> Dataset:
-        """One dataset; raise NotFound."""
-        return _one(self._datasets, "dataset", name)
+        """Return one dataset; raise NotFound."""
+        return self._datasets.one(name)
 
-    def channel(self, name: str) -> Channel:
-        """One channel; raise NotFound."""
-        return _one(self._channels, "channel", name)
+    def channel(self, name: str) -> ChannelDefinition:
+        """Return one channel; raise NotFound."""
+        return self._channels.one(name)
+
+    def is_push(self, name: str) -> bool:
+        """Return whether notifications of a channel carry its results."""
+        channel = self._channels.current.get(name)
+        return channel is not None and channel.push
 
     def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
-        """Add or change a dataset; return what had its name. It is durable when this returns."""
+        """Add or change a dataset; return the previous one. The change is durable when this returns."""
         with self._lock:
-            before = _before(self._datasets, dataset.name, only_new)
-            if recorded := self._recorded.get(dataset.name):
-                require_same_records(self._dataset(dataset.name, recorded), dataset)
-            changed = self._datasets | {dataset.name: dataset}
-            for channel in self._channels.values():
-                parse_body(channel, changed)
-            self._change("datasets", dataset.name, dataset_table(dataset), datasets=changed)
+            before = self._datasets.previous(dataset.name, only_new)
+            self._require_same_records(dataset.name, dataset)
+            changed = self._datasets.changed(dataset.name, dataset)
+            for channel in self._channels.current.values():
+                parse_body(channel, changed.current)
+            self._write(changed, self._channels)
             return before
 
     def drop_dataset(self, name: str) -> Dataset:
         """Drop a dataset that no channel reads."""
         with self._lock:
             dropped = self.dataset(name)
-            left = {other: one for other, one in self._datasets.items() if other != name}
-            for channel in self._channels.values():
+            left = self._datasets.changed(name, None)
+            for channel in self._channels.current.values():
                 try:
-                    parse_body(channel, left)
+                    parse_body(channel, left.current)
                 except BadInput:
                     raise Conflict(
                         f"dataset '{name}': channel '{channel.name}' reads it; drop the channel first"
                     ) from None
-            self._change("datasets", name, None, datasets=left)
+            self._write(left, self._channels)
             return dropped
 
-    def put_channel(self, channel: Channel, *, only_new: bool = False) -> Channel | None:
-        """Add or change a channel; return what had its name. Its query must have been checked against Spark."""
+    def put_channel(self, channel: ChannelDefinition, *, only_new: bool = False) -> ChannelDefinition | None:
+        """Add or change a channel, whose query Spark has checked; return the previous one."""
         with self._lock:
-            before = _before(self._channels, channel.name, only_new)
+            before = self._channels.previous(channel.name, only_new)
             if before is not None:
                 require_same_streams(before, channel)
-            parse_body(channel, self._datasets)
-            changed = self._channels | {channel.name: channel}
-            self._change("channels", channel.name, channel_table(channel), channels=changed)
+            parse_body(channel, self._datasets.current)
+            self._write(self._datasets, self._channels.changed(channel.name, channel))
             return before
 
-    def drop_channel(self, name: str) -> Channel:
+    def drop_channel(self, name: str) -> ChannelDefinition:
         """Drop a channel."""
         with self._lock:
             dropped = self.channel(name)
-            left = {other: one for other, one in self._channels.items() if other != name}
-            self._change("channels", name, None, channels=left)
+            self._write(self._datasets, self._channels.changed(name, None))
             return dropped
 
-    def _change(
+    def _load(
         self,
-        kind: Kind,
-        name: str,
-        table: Table | None,
-        *,
-        datasets: dict[str, Dataset] | None = None,
-        channels: dict[str, Channel] | None = None,
+        definitions: _Definitions[Definition],
+        overrides: Mapping[str, Override],
+        parse: Callable[[str, Table], Definition],
     ) -> None:
-        """Keep an override, and only then let it hold."""
-        declared = self._declared[kind].get(name)
-        own = dict(self._overrides[kind])
-        if json.dumps(table) == json.dumps(declared):  # with the order, which `==` does not compare
-            own.pop(name, None)
-        else:
-            own[name] = Override(table, None if declared is None else _hash(declared))
-        before = self._datasets, self._channels
-        if datasets is not None:
-            self._datasets = datasets
-        if channels is not None:
-            self._channels = channels
-        try:
-            self._write({**self._overrides, kind: own})
-        except BaseException:
-            self._datasets, self._channels = before
-            raise
-        self._overrides[kind] = own
-
-    def _holding(self, kind: Kind, kept: dict[str, Override]) -> dict[str, Override]:
-        """The overrides whose definition in the file is still the one that they were made over."""
-        holding = {}
-        for name, override in kept.items():
-            declared = self._declared[kind].get(name)
-            if override.over == (None if declared is None else _hash(declared)):
-                holding[name] = override
-            else:
-                self.superseded.append(f"{kind}.{name}")
-        return holding
-
-    def _merged(
-        self, kind: Kind, declared: Mapping[str, Noun], parse: Callable[[str, Table], Noun]
-    ) -> dict[str, Noun]:
-        merged = dict(declared)
-        for name, override in self._overrides[kind].items():
+        """Apply the overrides of declarations that have not changed since."""
+        for name, override in overrides.items():
+            if override.over != _hash(definitions.declared_table(name)):
+                self.superseded.append(f"{definitions.kind}s.{name}")
+                continue
+            definitions.overrides[name] = override
             if override.now is None:
-                merged.pop(name, None)
+                definitions.current.pop(name, None)
                 continue
             try:
-                merged[name] = parse(name, override.now)
+                definitions.current[name] = parse(name, override.now)
             except BadInput as error:
                 raise BadApp(f"{self._path}: {error}") from error
-        return merged
 
-    def _dataset(self, name: str, table: Table) -> Dataset:
-        return parse_dataset(name, table)
+    def _require_same_records(self, name: str, dataset: Dataset) -> None:
+        if recorded := self._recorded.get(name):
+            require_same_records(parse_dataset(name, recorded), dataset)
 
-    def _channel(self, name: str, table: Table) -> Channel:
-        return parse_channel(name, self._in_order(name, table), self._datasets, self._defaults)
+    def _parse_channel(self, name: str, table: Table) -> ChannelDefinition:
+        return parse_channel(name, table, self._datasets.current, self.defaults)
 
-    def _in_order(self, name: str, table: Table) -> Table:
-        """Restore the order of parameters in a file of an earlier version, which sorted them by name.
-
-        The list of `streams` in the same file has always kept their order.
-        """
-        given, streams = table.get("parameters"), self._streams.get(name)
-        if streams is None or not isinstance(given, dict):
-            return table
-        kept = {one.name: one.type for one in streams.parameters}
-        return {**table, "parameters": kept} if kept == given else table
-
-    def _write(self, overrides: Mapping[Kind, dict[str, Override]]) -> None:
-        recorded = self._recorded | {name: dataset_table(one) for name, one in self._datasets.items()}
-        kept = _Kept(
-            datasets=overrides["datasets"],
-            channels=overrides["channels"],
-            recorded=recorded,
-            streams={name: Streams(one.new, list(one.parameters)) for name, one in self._channels.items()},
+    def _write(self, datasets: _Definitions[Dataset], channels: _Definitions[ChannelDefinition]) -> None:
+        """Write the file of the catalog; then use these definitions."""
+        file = _CatalogFile(
+            datasets=datasets.overrides,
+            channels=channels.overrides,
+            recorded=self._recorded | {name: dataset_table(one) for name, one in datasets.current.items()},
+            streams={name: StreamKey(one.new, list(one.parameters)) for name, one in channels.current.items()},
         )
         # Not sorted: the order of a channel's parameters and of a dataset's fields has a meaning.
-        text = msgspec.json.format(msgspec.json.encode(kept), indent=1)
+        text = msgspec.json.format(msgspec.json.encode(file), indent=1)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if not self._path.exists() or self._path.read_bytes() != text:
-                write_whole(self._path, text)
-            self._recorded = recorded
+                write_atomically(self._path, text)
         except OSError as error:
             if error.errno in FULL:
                 raise NoRoom(f"{self._path}: the disk is full; nothing was changed") from error
             raise BadApp(f"{self._path}: cannot be written ({error.strerror})") from error
+        self._datasets, self._channels, self._recorded = datasets, channels, file.recorded
 
 
 def require_same_records(before: Dataset, after: Dataset) -> None:
-    """Refuse a change of a dataset that its recorded publications do not fit."""
+    """Raise Conflict if recorded publications do not fit the change of a dataset."""
     place = f"datasets.{after.name}"
     if before.key != after.key:
         raise Conflict(
@@ -285,8 +272,8 @@ def require_same_records(before: Dataset, after: Dataset) -> None:
             )
 
 
-def require_same_streams(before: Channel, after: Channel) -> None:
-    """Refuse a change of a channel that its streams do not fit."""
+def require_same_streams(before: ChannelDefinition, after: ChannelDefinition) -> None:
+    """Raise Conflict if existing streams do not fit the change of a channel."""
     place = f"channels.{after.name}"
     if before.new != after.new:
         raise Conflict(f"{place}.new: was '{before.new}' and cannot become '{after.new}'; use a new name")
@@ -298,38 +285,25 @@ def require_same_streams(before: Channel, after: Channel) -> None:
         raise Conflict(f"{place}.parameters: were ({old}) and cannot become ({new}); use a new name")
 
 
-def _one(nouns: Mapping[str, Noun], kind: str, name: str) -> Noun:
-    found = nouns.get(name)
-    if found is None:
-        raise NotFound(f"no {kind} '{name}'; there are: {', '.join(sorted(nouns)) or 'none'}")
-    return found
-
-
-def _before(nouns: Mapping[str, Noun], name: str, only_new: bool) -> Noun | None:
-    """What is to be changed; raise Exists if only something new may be made."""
-    before = nouns.get(name)
-    if before is not None and only_new:
-        raise Exists(f"'{name}' exists already")
-    return before
-
-
 def recorded_channels(path: Path) -> dict[str, str]:
-    """The channels that the file of a catalog lists, each with its new dataset."""
+    """Return the channels in the file of a catalog, each with its new dataset."""
     return {name: streams.new for name, streams in _read(path).streams.items()}
 
 
-def _read(path: Path) -> _Kept:
+def _read(path: Path) -> _CatalogFile:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return msgspec.json.decode(path.read_bytes(), type=_CatalogFile)
     except FileNotFoundError:
-        return _Kept()
+        return _CatalogFile()
     except msgspec.DecodeError as error:
-        raise BadApp(f"{path}: cannot be understood ({error}); put back a copy, or remove it") from error
+        raise BadApp(f"{path}: not a valid catalog ({error}); restore a copy, or remove it") from error
     except OSError as error:
         raise BadApp(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _hash(table: Table) -> str:
+def _hash(table: Table | None) -> str | None:
+    if table is None:
+        return None
     text = json.dumps(table, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

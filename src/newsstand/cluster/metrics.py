@@ -1,6 +1,6 @@
-"""What Prometheus is told.
+"""Metrics of the data cluster, for Prometheus.
 
-Labels are names of the catalog, of registered brokers and of routes, never what callers invent.
+Labels are names of the catalog, of registered brokers and of routes, never text that clients choose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from newsstand.serving.request_counts import RequestCounts
+from newsstand.http.request_log import RequestCounts
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)
 
@@ -22,127 +22,90 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._refreshers: list[Callable[[], object]] = []
         self._lock = threading.Lock()
-        registry = self.registry
-        self._accepted = Counter(
-            "newsstand_publications_accepted", "Publications made durable.", ["dataset"], registry=registry
-        )
-        self._refused = Counter(
-            "newsstand_publications_refused", "Records refused at the door.", ["dataset"], registry=registry
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"newsstand_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"newsstand_{name}", text, labels, registry=self.registry)
+
+        self._accepted = counter("publications_accepted", "Publications made durable.", "dataset")
+        self._rejected = counter("publications_rejected", "Records rejected by validation.", "dataset")
         self._executions = Histogram(
             "newsstand_execution_seconds",
-            "From the start of an execution until it is stored.",
+            "Seconds from the start of an execution until its results are stored.",
             ["channel"],
             buckets=_SECONDS,
-            registry=registry,
+            registry=self.registry,
         )
-        self._failures = Counter(
-            "newsstand_execution_failures", "Executions that failed.", ["channel"], registry=registry
+        self._failures = counter("execution_failures", "Executions that failed.", "channel")
+        self._results = counter("results", "Results stored.", "channel")
+        self.lag = gauge("channel_lag", "Publications on which a channel was not executed yet.", "channel")
+        self.subscriptions = gauge("channel_subscriptions", "Subscriptions of brokers.", "channel")
+        self.suspended = gauge(
+            "channel_suspended_streams",
+            "Streams left out of executions because the query fails on their values.",
+            "channel",
         )
-        self._results = Counter("newsstand_results", "Results stored.", ["channel"], registry=registry)
-        self._lag = Gauge(
-            "newsstand_channel_lag", "Publications not yet executed on.", ["channel"], registry=registry
+        self.runaway_tasks = gauge(
+            "runaway_tasks", "Tasks of cancelled executions that are still running; each occupies a core."
         )
-        self._subscriptions = Gauge(
-            "newsstand_channel_subscriptions", "Subscriptions of brokers.", ["channel"], registry=registry
-        )
-        self._suspended = Gauge(
-            "newsstand_channel_suspended_streams",
-            "Streams that are left out because the query fails on their values.",
-            ["channel"],
-            registry=registry,
-        )
-        self._deliveries = Counter(
-            "newsstand_deliveries", "Requests to brokers.", ["broker", "outcome"], registry=registry
-        )
-        self._pending = Gauge(
-            "newsstand_deliveries_pending", "Entries of a broker's outbox.", ["broker"], registry=registry
-        )
-        self._away = Gauge("newsstand_broker_away", "1 if a broker is away.", ["broker"], registry=registry)
-        self._origin_requests = Counter(
-            "newsstand_origin_requests", "Requests for pages answered with the page.", registry=registry
-        )
-        self._origin_bytes = Counter("newsstand_origin_bytes", "Bytes of those answers.", registry=registry)
-        self._origin_redirects = Counter(
-            "newsstand_origin_redirects", "Requests for pages answered with a redirect.", registry=registry
-        )
-        self._origin_pushes = Counter("newsstand_origin_pushes", "Pushes that were answered.", registry=registry)
-        self._origin_pushed_pages = Counter(
-            "newsstand_origin_pushed_pages", "Pages that push-caches kept of them.", registry=registry
-        )
-        self._origin_load = Gauge("newsstand_origin_load", "The load of the last period.", registry=registry)
-        self._push_caches = Gauge("newsstand_push_caches", "Push-caches that are available.", registry=registry)
-        self.requests = RequestCounts(registry, _SECONDS)
+        self._deliveries = counter("deliveries", "Notifications sent to brokers, by outcome.", "broker", "outcome")
+        self.pending = gauge("deliveries_pending", "Pending entries of a broker's outbox.", "broker")
+        self.away = gauge("broker_away", "1 if a broker does not answer and is marked away, else 0.", "broker")
+        self.origin_requests = counter("origin_requests", "Requests for pages answered with the page.")
+        self.origin_bytes = counter("origin_bytes", "Bytes of pages in answers to requests for pages.")
+        self.origin_redirects = counter("origin_redirects", "Requests for pages answered with a redirect.")
+        self._origin_pushes = counter("origin_pushes", "Pushes answered by push-caches.")
+        self._origin_pushed_pages = counter("origin_pushed_pages", "Pushed pages stored by push-caches.")
+        self.origin_load = gauge("origin_load", "Load of the origin in the last period.")
+        self.push_caches = gauge("push_caches", "Push-caches with a valid lease.")
+        self.requests = RequestCounts(self.registry, _SECONDS)
 
-    def published(self, dataset: str, accepted: int, refused: int) -> None:
-        """A publish call to a dataset of the catalog was answered."""
+    def published(self, dataset: str, accepted: int, rejected: int) -> None:
+        """Count the records of a publish call."""
         self._accepted.labels(dataset).inc(accepted)
-        self._refused.labels(dataset).inc(refused)
+        self._rejected.labels(dataset).inc(rejected)
 
     def executed(self, channel: str, seconds: float, results: int) -> None:
-        """An execution was stored."""
+        """Count an execution whose results were stored."""
         self._executions.labels(channel).observe(seconds)
         self._results.labels(channel).inc(results)
 
     def failed(self, channel: str) -> None:
-        """An execution failed."""
+        """Count an execution that failed."""
         self._failures.labels(channel).inc()
 
-    def channel_stands(self, channel: str, lag: int, subscriptions: int, suspended: int) -> None:
-        """Where a channel stands."""
-        self._suspended.labels(channel).set(suspended)
-        self._lag.labels(channel).set(lag)
-        self._subscriptions.labels(channel).set(subscriptions)
-
     def delivered(self, broker: str, answered: bool) -> None:
-        """A request to a broker was answered, or was not."""
+        """Count a notification of a broker."""
         self._deliveries.labels(broker, "answered" if answered else "failed").inc()
 
-    def broker_stands(self, broker: str, pending: int, away: bool) -> None:
-        """Where a broker stands."""
-        self._pending.labels(broker).set(pending)
-        self._away.labels(broker).set(away)
-
-    def page_answered(self, size: int) -> None:
-        """A request for a page that tells where it comes from was answered with so many bytes of it."""
-        self._origin_requests.inc()
-        self._origin_bytes.inc(size)
-
-    def page_redirected(self) -> None:
-        """Such a request was sent to a push-cache."""
-        self._origin_redirects.inc()
-
     def pushed(self, pages: int) -> None:
-        """A push-cache has answered a push, and kept so many pages."""
+        """Count a push that was answered, and the pages that the push-cache has stored."""
         self._origin_pushes.inc()
         self._origin_pushed_pages.inc(pages)
 
-    def origin_stands(self, load: float, push_caches: int) -> None:
-        """How busy the origin was, and how many push-caches there are."""
-        self._origin_load.set(load)
-        self._push_caches.set(push_caches)
-
     def forget_dataset(self, dataset: str) -> None:
-        """A dataset was dropped."""
-        _forget(dataset, self._accepted, self._refused)
+        """Remove the metrics of a dataset."""
+        _forget(dataset, self._accepted, self._rejected)
 
     def forget_channel(self, channel: str) -> None:
-        """A channel was dropped."""
+        """Remove the metrics of a channel."""
         counters = (self._executions, self._failures, self._results)
-        _forget(channel, *counters, self._lag, self._subscriptions, self._suspended)
+        _forget(channel, *counters, self.lag, self.subscriptions, self.suspended)
 
     def forget_broker(self, broker: str) -> None:
-        """A broker was dismissed."""
-        _forget(broker, self._pending, self._away)
+        """Remove the metrics of a broker."""
+        _forget(broker, self.pending, self.away)
         for outcome in ("answered", "failed"):
             self._deliveries.remove(broker, outcome)
 
-    def before_telling(self, refresh: Callable[[], object]) -> None:
-        """Call this before each scrape, to set what is cheaper to ask for than to follow."""
+    def before_scrape(self, refresh: Callable[[], object]) -> None:
+        """Call `refresh` before each scrape, to set gauges that are cheaper to query than to follow."""
         self._refreshers.append(refresh)
 
     def text(self) -> bytes:
-        """All metrics, as Prometheus reads them."""
+        """Return all metrics in the text format of Prometheus."""
         with self._lock:
             for refresh in self._refreshers:
                 refresh()

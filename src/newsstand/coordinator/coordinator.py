@@ -1,10 +1,10 @@
-"""The coordinator without sockets and clocks: registrations, leases, homes, moves and maintenance.
+"""The coordinator without sockets and clocks: registrations, leases, assignments, moves and maintenance.
 
-Every subscriber has one *home*, the broker that keeps its state. A home that is not up loses its subscribers to
-those that are, by the policy, all in one transaction. While no broker is up, homes stay as they are, and for one
-lease after the first is up again, so that a platform that is started finds everybody where they were. Leases are
-by the time that calls bring, `now`, in seconds from anywhere that only rises; everything else is in the store
-before a call returns, so a coordinator that is started again over the same store knows what it knew.
+Every subscriber is assigned to one broker, which has its state. When that broker is not up, the selection strategy
+gives its subscribers new brokers, all in one transaction. While no broker is up, and for one lease after the first
+one is, assignments do not change, so a restarted platform finds all subscribers where they were. Leases use the
+time that calls bring: `now`, in seconds of any clock that only rises. Everything else is in the store before a
+call returns, so a restarted coordinator continues where it was.
 """
 
 from __future__ import annotations
@@ -14,270 +14,277 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from newsstand.coordinator.choosing import WAYS, Surroundings
-from newsstand.coordinator.handing_over import HELD_S, HandingOver
-from newsstand.coordinator.overlay import Overlay
-from newsstand.coordinator.records import Account, Applied, BrokerRecord, Change, Move
-from newsstand.coordinator.standing import (
-    Brokers,
-    Chosen,
-    Found,
-    Opportunistic,
+from newsstand.config.settings import SubscriberLimits
+from newsstand.coordinator.model import BrokerRecord, StaleAccount, SubscriberMove, WrongBroker
+from newsstand.coordinator.overlay import DEFAULT_DEGREE, OverlayController
+from newsstand.coordinator.registry import (
+    STRATEGIES,
+    BrokerChoice,
+    BrokerRegistry,
+    BrokerState,
+    HandoverQueue,
+    LeaseLimits,
     Reason,
-    Registered,
-    Report,
-    Standing,
-    State,
-    Told,
+    SelectionContext,
 )
-from newsstand.coordinator.store import NotHome, OutOfDate, Store
-from newsstand.coordinator.tree import DEFAULT_DEGREE
+from newsstand.coordinator.store.sqlite import CoordinatorStore
 from newsstand.errors import Duplicate, NotFound
-from newsstand.model import is_earlier_start, is_same_folder
-from newsstand.planning.places import NOWHERE, Place
-from newsstand.serving.limits import Limits
+from newsstand.geo.location import UNKNOWN, Location
+from newsstand.model import OPPORTUNISTIC_SLOTS, is_earlier_start, is_same_folder
+from newsstand.wire.coordination import (
+    BrokerPhase,
+    ChangesResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LookupResponse,
+    OpportunisticCaching,
+    RegisteredBroker,
+)
+from newsstand.wire.subscribers import SubscriberAccount, SubscriberChange
 
 logger = logging.getLogger(__name__)
 
-FORGOTTEN_AFTER_S = 86_400.0
-"""How long a dead broker that is nobody's home is remembered."""
-
 
 class Coordinator:
-    """The coordinator over a store. Calls are made one after the other; the caller sees to that."""
+    """The coordinator over a store. It is not thread-safe: the caller serializes calls."""
 
     def __init__(
         self,
-        store: Store,
-        around: Surroundings,
+        store: CoordinatorStore,
+        context: SelectionContext,
         now: float,
         *,
         policy: str = "nearest",
-        lease_s: float = 3.0,
-        held_s: float = HELD_S,
+        leases: LeaseLimits = LeaseLimits(),  # noqa: B008
         overlay_degree: int = DEFAULT_DEGREE,
-        opportunistic: Opportunistic = Opportunistic(),  # noqa: B008  it is frozen
-        limits: Limits = Limits(),  # noqa: B008  it is frozen
-        moved: Callable[[Reason, int], None] = lambda reason, count: None,
+        opportunistic: OpportunisticCaching = OpportunisticCaching(slots=OPPORTUNISTIC_SLOTS),  # noqa: B008
+        limits: SubscriberLimits = SubscriberLimits(),  # noqa: B008  it is frozen
+        on_moved: Callable[[Reason, int], None] = lambda reason, count: None,
     ) -> None:
-        self._store = store
+        self.store = store
         self.identity = store.identity
-        self._around = around
+        self._context = context
         self._policy = policy
-        self.lease_s = lease_s
-        self._tell_moved = moved
+        self._leases = leases
+        self.lease_s = leases.lease_s
+        self._on_moved = on_moved
         self.limits = limits
-        self._brokers = Brokers((one.name, Standing(one, now)) for one in store.brokers())
+        self._brokers = BrokerRegistry((one.name, BrokerState(one, now)) for one in store.brokers())
         self._orphans: Counter[str] = Counter()
-        """Subscribers whose home is a broker that left while no other was up."""
+        """Subscribers of each broker that left while no other was up."""
         self._ticked = self._now = now
         self._settle_from: float | None = None
-        """When those whose home is gone may be moved: one lease after the first broker is heard of."""
-        self._handing = HandingOver(store, now, held_s)
-        self.overlay = Overlay(store, around.network, overlay_degree, self._brokers, opportunistic)
-        for home, count in store.count_homes().items():
-            self._count(home, count)
+        """When subscribers of dead brokers may move: one lease after the first heartbeat."""
+        self._handovers = HandoverQueue(store, now, leases)
+        self.overlay = OverlayController(store, context.network, overlay_degree, self._brokers, opportunistic)
+        for owner, count in store.count_subscribers().items():
+            self._count(owner, count)
 
     # Brokers
 
-    def register(self, broker: BrokerRecord, now: float) -> Registered:
-        """A broker is there, anew or still.
+    def register(self, broker: BrokerRecord, now: float) -> RegisteredBroker:
+        """Register a broker, or renew its registration.
 
-        Raise Duplicate while a process with another data folder has the name and a lease: the first one keeps
-        the name. A process with the same folder is the broker started again, and takes the name over at once.
+        Raise Duplicate while a process with another data folder has the name and a lease. A process with the same
+        folder is the restarted broker, and takes the name over at once.
         """
         known = self._brokers.get(broker.name)
         if known is not None and known.state != "dead":
             record = known.record
             if is_earlier_start(broker.instance, record.instance):
                 raise Duplicate(
-                    f"broker '{broker.name}' was started again: this process has to stop", self.lease_s
+                    f"broker '{broker.name}' was restarted by a newer process; stop this one", self.lease_s
                 )
             if not is_same_folder(record.instance, broker.instance):
                 raise Duplicate(
-                    f"a broker named '{broker.name}' runs at {record.url}: give each broker a name of its own",
+                    f"a broker named '{broker.name}' runs at {record.url}; give each broker a unique name",
                     self.lease_s,
                 )
         draining = known is not None and known.record.draining
         record = replace(broker, draining=draining, dead=False)
-        self.overlay.registers(record)
+        self.overlay.on_register(record)
         if known is None or known.record != record:
-            self._store.keep_broker(record)
+            self.store.put_broker(record)
         if known is None:
-            known = self._brokers[broker.name] = Standing(record, now, homes=self._orphans.pop(broker.name, 0))
+            known = self._brokers[broker.name] = BrokerState(
+                record, now, assigned=self._orphans.pop(broker.name, 0)
+            )
         known.record = record
-        self._hear(known, now)
-        self.overlay.mend()
+        self._renew_lease(known, now)
+        self.overlay.repair()
         self._settle()
-        homes = self._store.homes(broker.name)
-        held = self._store.held(broker.name, self._handing.released)
-        return Registered(known.state, homes, held, self._store.newest())
+        names = self.store.subscribers_of(broker.name)
+        held = self.store.held(broker.name, self._handovers.released)
+        return RegisteredBroker(
+            self.lease_s,
+            self.lease_s / 3,
+            names,
+            held,
+            self.store.newest_serial(),
+            known.state,
+            self.identity,
+            self.overlay.duties_of(broker.name),
+        )
 
     def require_instance(self, name: str, instance: str) -> None:
-        """Raise Duplicate if a broker's name belongs to another process by now."""
+        """Raise Duplicate if another process has registered under a broker's name."""
         known = self._brokers.get(name)
         if known is not None and known.record.instance != instance:
             raise Duplicate(
-                f"another process has registered as broker '{name}', at {known.record.url}: this one has to stop",
+                f"another process has registered as broker '{name}', at {known.record.url}; stop this one",
                 self.lease_s,
             )
 
-    def heartbeat(self, name: str, report: Report, now: float) -> Told:
-        """A broker is alive: what it has to do, until it confirms; NotFound if it has to register first."""
+    def heartbeat(self, name: str, report: HeartbeatRequest, now: float) -> HeartbeatResponse:
+        """Renew a lease and return the broker's duties, until it confirms them; raise NotFound without a lease."""
         broker = self._brokers.alive(name)
-        self._hear(broker, now)
+        self._renew_lease(broker, now)
         broker.connections, broker.subscribers = report.connections, report.subscribers
-        broker.coming //= 2
-        self._handing.confirm(broker, "adopt", report.adopted)
-        self._handing.confirm(broker, "moved", report.forgot)
-        adopt, moved = self._handing.tell_adopt(broker), self._handing.tell_moved(broker)
-        return Told(broker.state, adopt, moved, self.overlay.report(name, report.stored))
+        broker.expected_arrivals //= 2
+        self._handovers.confirm(broker, "adopt", report.adopted)
+        self._handovers.confirm(broker, "moved", report.forgot)
+        adopt, moved = self._handovers.adoptions_for(broker), self._handovers.departures_for(broker)
+        return HeartbeatResponse(
+            self.lease_s, broker.state, adopt, moved, self.overlay.report(name, report.stored)
+        )
 
     def leave(self, name: str) -> int:
-        """A broker goes for good; how many subscribers were moved."""
+        """Remove a broker; return the number of subscribers that moved."""
         broker = self._brokers.known(name)
-        self._store.drop_broker(name)
+        self.store.remove_broker(name)
         del self._brokers[name]
-        self._count(name, broker.homes)
-        self.overlay.mend()
+        self._count(name, broker.assigned)
+        self.overlay.repair()
         return self._settle({name: "left"}, {name: broker.place})
 
-    def drain(self, name: str) -> tuple[State, int]:
-        """A broker gets no new subscribers, and those it has are moved; its state, and how many were moved."""
-        return self._set_draining(name, True)
+    def set_draining(self, name: str, draining: bool) -> tuple[BrokerPhase, int]:
+        """Begin maintenance, which moves a broker's subscribers away, or end it; return state and moves."""
+        broker = self._brokers.known(name)
+        record = replace(broker.record, draining=draining)
+        if record != broker.record:
+            self.store.put_broker(record)
+            broker.record = record
+        moved = self._settle()
+        return broker.state, moved
 
-    def resume(self, name: str) -> tuple[State, int]:
-        """The end of `drain`: the broker gets subscribers again."""
-        return self._set_draining(name, False)
-
-    def brokers(self) -> list[Standing]:
-        """Every broker that is known, by name."""
+    def brokers(self) -> list[BrokerState]:
+        """Return all known brokers, by name."""
         return [self._brokers[name] for name in sorted(self._brokers)]
 
     def tick(self, now: float) -> int:
-        """Notice who is dead, and move subscribers off homes that are not up; how many were moved.
+        """Detect dead brokers, and move subscribers off brokers that are not up; return the number of moves.
 
-        To be called several times in a lease. If it was not, it is the coordinator that was away, and could hear
-        nobody: then everybody gets one lease more.
+        The caller ticks several times per lease. After a longer gap, the coordinator itself was suspended and
+        received no heartbeats: every broker gets one more lease.
         """
         was_away = now - self._ticked > self.lease_s / 2
         self._ticked = now
-        self._pass(now)
+        self._advance_clock(now)
         if was_away:
             self._settle_from = None
         for broker in list(self._brokers.values()):
             if broker.record.dead:
-                if not broker.homes and now - broker.heard > FORGOTTEN_AFTER_S:
-                    self._store.drop_broker(broker.name)
+                if not broker.assigned and now - broker.last_heard > self._leases.forgotten_after_s:
+                    self.store.remove_broker(broker.name)
                     del self._brokers[broker.name]
             elif was_away:
-                broker.heard = now
-            elif now - broker.heard > self.lease_s:
+                broker.last_heard = now
+            elif now - broker.last_heard > self.lease_s:
                 record = replace(broker.record, dead=True)
-                self._store.keep_broker(record)
-                self._brokers[broker.name] = Standing(record, now, homes=broker.homes)
-                told = {"broker": broker.name, "silent_s": round(now - broker.heard, 1), "homes": broker.homes}
-                logger.warning("a broker is dead", extra={"told": told})
-        self.overlay.mend()
+                self.store.put_broker(record)
+                self._brokers[broker.name] = BrokerState(record, now, assigned=broker.assigned)
+                fields = {
+                    "broker": broker.name,
+                    "silent_s": round(now - broker.last_heard, 1),
+                    "assigned": broker.assigned,
+                }
+                logger.warning("broker is dead", extra={"fields": fields})
+        self.overlay.repair()
         return self._settle()
 
     @property
-    def homeless(self) -> int:
-        """Subscribers whose home is not up, because no broker is, or was a lease ago."""
-        return self._orphans.total() + sum(one.homes for one in self._brokers.values() if one.state != "up")
+    def unserved(self) -> int:
+        """The number of subscribers whose broker is not up."""
+        return self._orphans.total() + sum(one.assigned for one in self._brokers.values() if one.state != "up")
 
     @property
     def subscribers(self) -> int:
-        """All subscribers."""
-        return self._orphans.total() + sum(one.homes for one in self._brokers.values())
+        """The number of subscribers."""
+        return self._orphans.total() + sum(one.assigned for one in self._brokers.values())
 
     # Subscribers
 
-    def broker_for(self, subscriber: str | None, place: Place, policy: str | None = None) -> Chosen | None:
-        """The home of a subscriber, if it is up, and else the broker that the policy chooses and that becomes it.
+    def broker_for(
+        self, subscriber: str | None, place: Location, policy: str | None = None
+    ) -> BrokerChoice | None:
+        """Return a subscriber's broker if it is up; otherwise select another one, and assign it.
 
-        Somebody who is not known gets what the policy chooses; nobody gets anything while no broker is up.
+        An unknown subscriber gets a selected broker. Return None while no broker is up.
         """
-        found = self._store.home(subscriber) if subscriber is not None else None
+        found = self.store.assignment(subscriber) if subscriber is not None else None
         if subscriber is not None and found is not None:
             if place.known and place != found[1]:
-                self._store.keep_place(subscriber, place)
-            home = self._brokers.get(found[0])
-            if home is not None and home.state == "up":
-                return Chosen(home.record, True)
-            place = place if place.known else self._place(found[1], home)
+                self.store.set_location(subscriber, place)
+            owner = self._brokers.get(found[0])
+            if owner is not None and owner.state == "up":
+                return BrokerChoice(owner.record, True)
+            last = found[1] if found[1].known or owner is None else owner.place
+            place = place if place.known else last
         up = self._brokers.up()
         if not up:
             return None
         chosen = self._choose(up, place, policy)
-        chosen.coming += 1
         if subscriber is not None and found is not None:
-            self._move([Move(subscriber, found[0], chosen.name)], "asked")
-        return Chosen(chosen.record, False)
+            self._move([SubscriberMove(subscriber, found[0], chosen.name)], "asked")
+        return BrokerChoice(chosen.record, False)
 
     def add_subscriber(self, name: str, hash_: str, broker: str) -> int:
-        """A new subscriber, at home where it registered: its epoch; raise Taken, or LimitReached."""
+        """Add a subscriber at its broker; return its epoch. Raise SubscriberExists or LimitReached."""
         self._brokers.known(broker)
-        if self._store.home(name) is None:
+        if self.store.assignment(name) is None:
             self.limits.require("accounts", self.subscribers, "accounts")
-        if self._store.add_subscriber(name, hash_, broker):
+        if self.store.add_subscriber(name, hash_, broker):
             self._count(broker, 1)
-        return self._store.owners([name])[name][1]
+        return self.store.owners([name])[name][1]
 
     def set_hash(self, name: str, hash_: str, epoch: int) -> None:
-        """A subscriber has another password; NotFound, or OutOfDate if its home has a record of another epoch."""
-        self._require_subscriber(name)
-        if not self._store.set_hash(name, hash_, epoch):
-            raise OutOfDate(f"the account '{name}' was changed since epoch {epoch}; read its record again")
+        """Replace the hash of a password; raise StaleAccount if its broker has a record of another epoch."""
+        self.account(name)
+        if not self.store.set_hash(name, hash_, epoch):
+            raise StaleAccount(f"the account '{name}' was changed since epoch {epoch}; read its record again")
 
-    def accounts(self, after: str, limit: int) -> list[Account]:
-        """Accounts in the order of their names, after a name."""
-        return self._store.accounts(after, limit)
-
-    def account(self, name: str) -> Account:
-        """One account; NotFound."""
-        account = self._store.account(name)
+    def account(self, name: str) -> SubscriberAccount:
+        """Return one account; raise NotFound."""
+        account = self.store.account(name)
         if account is None:
             raise NotFound(f"there is no subscriber '{name}'")
         return account
 
-    def set_disabled(self, name: str, disabled: bool) -> Account:
-        """Disable or enable an account; its home learns of it with its next heartbeat. NotFound."""
+    def set_disabled(self, name: str, disabled: bool) -> SubscriberAccount:
+        """Disable or enable an account; its broker learns of it by the next heartbeat. Raise NotFound."""
         if self.account(name).state != ("disabled" if disabled else "active"):
-            self._store.change_account(name, disabled=disabled)
+            self.store.change_account(name, disabled=disabled)
         return self.account(name)
 
     def reset_password(self, name: str, hash_: str) -> None:
-        """Give a subscriber another password and end its sessions; NotFound."""
-        self._require_subscriber(name)
-        self._store.change_account(name, hash_=hash_)
-
-    def is_disabled(self, name: str) -> bool:
-        """Whether an operator has disabled the account of that name."""
-        return self._store.is_disabled(name)
+        """Replace a subscriber's password and end its sessions; raise NotFound."""
+        self.account(name)
+        self.store.change_account(name, hash_=hash_)
 
     def delete_subscriber(self, name: str) -> None:
-        """A subscriber goes for good; NotFound."""
-        self._require_subscriber(name)
-        home = self._store.delete_subscriber(name)
-        if home is not None:
-            self._count(home, -1)
+        """Remove a subscriber; raise NotFound."""
+        self.account(name)
+        owner = self.store.delete_subscriber(name)
+        if owner is not None:
+            self._count(owner, -1)
 
-    def require_home(self, broker: str, name: str) -> None:
-        """Raise NotFound if there is no such subscriber, NotHome if a broker is not its home."""
-        home = self._store.home(name)
-        if home is None:
+    def require_owner(self, broker: str, name: str) -> None:
+        """Raise NotFound for an unknown subscriber, WrongBroker if it belongs to another one."""
+        owner = self.store.assignment(name)
+        if owner is None:
             raise NotFound(f"there is no subscriber '{name}'")
-        if home[0] != broker:
-            raise NotHome(f"broker '{broker}' is not the home of subscriber '{name}'")
-
-    def _require_subscriber(self, name: str) -> None:
-        if self._store.home(name) is None:
-            raise NotFound(f"there is no subscriber '{name}'")
-
-    def is_revoked(self, subscriber: str, session: str) -> bool:
-        """Whether a session was ended before its time: its tokens are good for nothing."""
-        return self._store.has_ended(subscriber, session)
+        if owner[0] != broker:
+            raise WrongBroker(f"broker '{broker}' does not have subscriber '{name}'")
 
     def lookup(
         self,
@@ -285,139 +292,126 @@ class Coordinator:
         names: Collection[str],
         take: bool,
         sessions: Mapping[str, Collection[str]] = {},
-    ) -> Found:
-        """The records of subscribers, those that exist; with `take` their home becomes the broker that asks.
+    ) -> LookupResponse:
+        """Return the records of existing subscribers; with `take`, assign them to the broker.
 
-        A broker that drains takes nobody, and reads only those that are its own. Without `take` nothing changes.
-        Who is in `sessions` is passed over unless one of these sessions is known: a token that was revoked moves
-        nobody.
+        A draining broker takes no subscriber and reads only its own. Without `take`, nothing changes. A subscriber
+        in `sessions` is skipped unless one of these sessions exists: a revoked token moves no subscriber.
         """
         if not take:
             self._brokers.known(broker)
-            return Found(self._store.records(names))
+            return LookupResponse(self.store.records(names), [], {})
         asking = self._brokers.alive(broker)
         if sessions:
             names = self._with_session(names, sessions)
-        homes = self._store.homes_of(names)
-        elsewhere = [name for name, home in homes.items() if home != broker]
+        owners = self.store.brokers_of(names)
+        elsewhere = [name for name, owner in owners.items() if owner != broker]
         if asking.state == "up":
-            self._move([Move(name, homes[name], broker) for name in elsewhere], "took", takes=True)
-            asking.took.update(elsewhere)
+            self._move([SubscriberMove(name, owners[name], broker) for name in elsewhere], "took", takes=True)
+            asking.recently_taken.update(elsewhere)
             elsewhere = []
-        own = homes.keys() - set(elsewhere)
-        handovers = self._handing.read(asking, own)
-        return Found(self._store.records(own), elsewhere, handovers)
+        own = owners.keys() - set(elsewhere)
+        handovers = self.store.mark_read(broker, own)
+        return LookupResponse(self.store.records(own), elsewhere, handovers)
 
     def stale(self, broker: str, epochs: Mapping[str, int]) -> list[str]:
-        """Return those of some subscribers whose home is another broker, or was in between."""
+        """Return the subscribers that another broker has, or had since the given epoch."""
         self._brokers.alive(broker)
-        owners = self._store.owners(epochs.keys())
+        owners = self.store.owners(epochs.keys())
         return [name for name, epoch in epochs.items() if owners.get(name) != (broker, epoch)]
 
     def _with_session(self, names: Collection[str], sessions: Mapping[str, Collection[str]]) -> list[str]:
-        records = self._store.records([name for name in names if name in sessions])
-        known = {name: record["sessions"] for name, record in records.items()}
+        records = self.store.records([name for name in names if name in sessions])
+        known = {name: record.sessions for name, record in records.items()}
         return [
             name
             for name in names
-            if name not in sessions or any(sid in known.get(name, {}) for sid in sessions[name])  # type: ignore[operator]
+            if name not in sessions or any(sid in known.get(name, {}) for sid in sessions[name])
         ]
 
-    def change(self, broker: str, changes: Sequence[Change]) -> Applied:
-        """Changes that a broker tells of its subscribers; see `Store.apply`."""
+    def change(self, broker: str, changes: Sequence[SubscriberChange]) -> ChangesResponse:
+        """Apply a broker's changes to its subscribers; see `CoordinatorStore.apply`."""
         self._brokers.known(broker)
-        return self._store.apply(broker, changes, self._handing.released)
+        return self.store.apply(broker, changes, self._handovers.released)
 
-    # Homes
+    # Assignments
 
     def _settle(
-        self, reasons: Mapping[str, Reason] | None = None, places: Mapping[str, Place] | None = None
+        self, reasons: Mapping[str, Reason] | None = None, places: Mapping[str, Location] | None = None
     ) -> int:
-        """Move every subscriber whose home is not up, if any broker is and it is time; how many.
+        """Move subscribers off brokers that are not up, if a broker is and the wait is over; return their number.
 
-        Those with a home in `reasons`, or with one that drains, do not wait: their home is not coming back.
+        Subscribers of a broker in `reasons`, or of a draining one, do not wait: their broker does not come back.
         """
         up = self._brokers.up()
         if not up:
             self._settle_from = None
-            self._give_back()
+            self._return_unread()
             return 0
         count = 0
         reasons = reasons or {}
-        for home in self._unsettled():
-            if self._may_come_back(home) and home not in reasons:
+        for owner in self._unsettled():
+            if self._may_come_back(owner) and owner not in reasons:
                 continue
-            broker = self._brokers.get(home)
-            near = (places or {}).get(home, NOWHERE) if broker is None else broker.place
+            broker = self._brokers.get(owner)
+            near = (places or {}).get(owner, UNKNOWN) if broker is None else broker.place
             moves = []
-            for name, place in self._store.places(home):
+            for name, place in self.store.locations(owner):
                 chosen = self._choose(up, place if place.known else near)
-                chosen.coming += 1
-                moves.append(Move(name, home, chosen.name))
+                moves.append(SubscriberMove(name, owner, chosen.name))
             reason: Reason = "draining" if broker is not None and broker.state == "draining" else "dead"
-            self._move(moves, reasons.get(home, reason))
+            self._move(moves, reasons.get(owner, reason))
             count += len(moves)
         return count
 
     def _unsettled(self) -> list[str]:
-        """Homes that are not up."""
-        homes = [name for name, one in self._brokers.items() if one.state != "up" and one.homes]
-        return [*homes, *self._orphans]
+        """Return the brokers that are not up."""
+        down = [name for name, one in self._brokers.items() if one.state != "up" and one.assigned]
+        return [*down, *self._orphans]
 
-    def _may_come_back(self, home: str) -> bool:
-        """Whether a home that is gone is given time yet."""
-        if home in self._brokers and self._brokers[home].state == "draining":
+    def _may_come_back(self, owner: str) -> bool:
+        """Return whether a dead broker still has time to come back."""
+        if owner in self._brokers and self._brokers[owner].state == "draining":
             return False
         return self._settle_from is None or self._now < self._settle_from
 
-    def _give_back(self) -> None:
-        """Nobody is up: those whom a broker got, but never read before it was gone, go back to their last home."""
-        for home in self._unsettled():
-            if home not in self._brokers or self._brokers[home].state == "dead":
-                moves = [Move(name, home, last) for name, last in self._store.unread(home).items()]
+    def _return_unread(self) -> None:
+        """Return subscribers that a dead broker has never read to their last broker, while no broker is up."""
+        for owner in self._unsettled():
+            if owner not in self._brokers or self._brokers[owner].state == "dead":
+                moves = [SubscriberMove(name, owner, last) for name, last in self.store.unread(owner).items()]
                 self._move(moves, "dead")
 
-    def _move(self, moves: Sequence[Move], reason: Reason, takes: bool = False) -> None:
+    def _move(self, moves: Sequence[SubscriberMove], reason: Reason, takes: bool = False) -> None:
         if not moves:
             return
-        self._handing.began(self._store.move(moves, self._brokers.keys(), takes), self._now)
-        for home, count in Counter(move.old for move in moves).items():
-            self._count(home, -count)
-        for home, count in Counter(move.new for move in moves).items():
-            self._count(home, count)
-        self._tell_moved(reason, len(moves))
+        self._handovers.add(self.store.move(moves, self._brokers.keys(), takes), self._now)
+        for owner, count in Counter(move.old for move in moves).items():
+            self._count(owner, -count)
+        for owner, count in Counter(move.new for move in moves).items():
+            self._count(owner, count)
+        self._on_moved(reason, len(moves))
 
-    def _count(self, home: str, more: int) -> None:
-        if home in self._brokers:
-            self._brokers[home].homes += more
+    def _count(self, owner: str, more: int) -> None:
+        if owner in self._brokers:
+            self._brokers[owner].assigned += more
         else:
-            self._orphans[home] += more
+            self._orphans[owner] += more
             self._orphans += Counter()  # without those that are zero
 
-    def _choose(self, up: Sequence[Standing], place: Place, policy: str | None = None) -> Standing:
-        chosen = WAYS[policy or self._policy](up, place, self._around)
-        return self._brokers[chosen.name]
-
-    def _place(self, asked: Place, home: Standing | None) -> Place:
-        return asked if asked.known or home is None else home.place
-
-    def _set_draining(self, name: str, draining: bool) -> tuple[State, int]:
-        broker = self._brokers.known(name)
-        record = replace(broker.record, draining=draining)
-        if record != broker.record:
-            self._store.keep_broker(record)
-            broker.record = record
-        moved = self._settle()
-        return broker.state, moved
+    def _choose(self, up: Sequence[BrokerState], place: Location, policy: str | None = None) -> BrokerState:
+        chosen = STRATEGIES[policy or self._policy](up, place, self._context)
+        chosen.expected_arrivals += 1
+        return chosen
 
     # Time
 
-    def _hear(self, broker: Standing, now: float) -> None:
-        broker.heard = now
-        self._pass(now)
+    def _renew_lease(self, broker: BrokerState, now: float) -> None:
+        broker.last_heard = now
+        self._advance_clock(now)
         if self._settle_from is None and broker.state == "up":
             self._settle_from = now + self.lease_s
 
-    def _pass(self, now: float) -> None:
+    def _advance_clock(self, now: float) -> None:
         self._now = max(self._now, now)
-        self._handing.wait(self._now)
+        self._handovers.release(self._now)

@@ -1,53 +1,53 @@
-"""What brokers say to each other (Sourlas et al. 2011, sections 3 and 4).
+"""Messages between brokers of the overlay (Sourlas et al. 2011, sections 3 and 4).
 
 >>> storm = Publication("b1", 7, "storms", {"severity": 4}, b"Take shelter.", at_ms=1000)
->>> decode(encode(Publish(storm))) == Publish(storm)
-True
->>> decode(encode(Subscribe(Filter.parse("severity>3"))))
+>>> decode_batch(batch_of([encode(Publish(storm)), encode(Subscribe(Filter.parse("severity>3")))]))[1]
 Subscribe(filter=Filter('severity > 3'))
 
-A message on the wire is a MessagePack array that begins with its name; a filter is its text. New fields go to
-the end and have defaults, so that brokers of two versions understand each other.
+A message is encoded as a MessagePack array that begins with its name, a filter as its text. New fields go to the
+end and have defaults, so that brokers of two versions understand each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from newsstand.errors import BadFilter, BadMessage
 from newsstand.model import is_topic
-from newsstand.overlay.filter_expressions import TOPIC
-from newsstand.overlay.filters import Filter
-from newsstand.overlay.value_sets import Value
+from newsstand.overlay.filters.expressions import TOPIC
+from newsstand.overlay.filters.filter import Filter
+from newsstand.overlay.filters.value_sets import Value
 
 MOST_HOPS = 64
-"""How long a path may be. Nothing goes further, whatever the tables say."""
+"""The longest path of a message."""
 MOST_TOPICS = 512
-"""How many topics one message may name."""
+"""Topics that one message may name."""
+ENOUGH_BYTES = 512 * 1024
+"""Bytes of the bodies in one response."""
 
 Moment = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 """Milliseconds."""
 BrokerName = Annotated[str, Meta(min_length=1, max_length=128)]
 Name = BrokerName | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A broker's: all of one network are texts, or all are numbers."""
+"""Of a broker: all of one network are texts, or all are numbers."""
 Topic = Annotated[str, Meta(min_length=1, max_length=256)]
 Topics = Annotated[tuple[Topic, ...], Meta(min_length=1, max_length=MOST_TOPICS)]
 Path = Annotated[tuple[Name, ...], Meta(max_length=MOST_HOPS)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Hop = tuple[Name, Number]
-"""A broker on the way to a storage, and the number that it has given to its next link, or to its own storage."""
-Way = Annotated[tuple[Hop, ...], Meta(min_length=1, max_length=MOST_HOPS)]
+"""A broker on the route to a storage, and the number of its next link, or of its own storage."""
+Route = Annotated[tuple[Hop, ...], Meta(min_length=1, max_length=MOST_HOPS)]
 Broken = Annotated[tuple[Hop, ...], Meta(max_length=MOST_TOPICS)]
 AttributeName = Annotated[str, Meta(min_length=1, max_length=128)]
 
 PublicationId = tuple[Name, int]
-Position = tuple[Moment, Name, Number]
-"""A place in the order of publications: time, origin, number. It means the same at every storage."""
+MessagePosition = tuple[Moment, Name, Number]
+"""The order of publications, the same at every storage: time, origin, number."""
 
 
 def _is_text(value: object, least: int = 0, most: int | None = None) -> bool:
@@ -65,22 +65,22 @@ def _is_value(value: object) -> bool:
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True):
-    """A message that somebody publishes: its topic and attributes are what filters see."""
+    """A message of a topic; filters see its topic and attributes."""
 
     origin: Name
-    """The broker where it was published, and …"""
+    """The broker where it was published."""
     number: Number
-    """… which of its publications this is: together they identify it."""
+    """Of the publication at its origin: both together identify it."""
     topic: Topic
     attributes: Mapping[AttributeName, Value] = {}
     body: bytes = b""
     at_ms: Moment = 0
     author: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """The subscriber who published it, as the broker of origin knows it."""
+    """The subscriber who published it, authenticated at the origin."""
 
     def __post_init__(self) -> None:
         if not is_topic(self.topic):
-            raise ValueError(f"{self.topic!r} cannot be a topic")
+            raise ValueError(f"{self.topic!r} is not a valid topic")
         for name, value in self.attributes.items():
             if name == TOPIC or not _is_text(name, 1, 128):
                 raise ValueError(f"{name!r} cannot be the name of an attribute")
@@ -92,173 +92,173 @@ class Publication(msgspec.Struct, frozen=True, array_like=True):
         return self.origin, self.number
 
     @property
-    def position(self) -> Position:
+    def position(self) -> MessagePosition:
         return self.at_ms, self.origin, self.number
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
-    """Tagged by its name."""
+    """A message, tagged by its name."""
 
 
 class Subscribe(_Message, frozen=True, array_like=True):
-    """The sender wants what matches."""
+    """A subscription of the sender to what matches."""
 
     filter: Filter
 
 
 class Unsubscribe(_Message, frozen=True, array_like=True):
-    """The sender no longer wants what matches, as far as no other of its filters does."""
+    """The end of a subscription of the sender."""
 
     filter: Filter
 
 
 class Publish(_Message, frozen=True, array_like=True):
-    """A publication on its way to those who subscribed."""
+    """A publication on its way to subscribers."""
 
     publication: Publication
     hops: Annotated[int, Meta(ge=0, le=MOST_HOPS)] = 0
-    """How many links it has crossed."""
+    """Links that it has crossed."""
     attempt: Number = 0
-    """Higher each time it is sent again: a broker forwards each attempt once, and delivers only the first."""
+    """Rises with each repetition: a broker forwards each attempt once, and delivers only the first."""
     path: Path | None = None
-    """The brokers that it has passed, the publisher's first, if its publisher wants a receipt."""
+    """The brokers that it has passed, the origin first, if its publisher requires a receipt."""
     late: bool = False
-    """Whether it is for storages alone, since one has it that others may lack."""
+    """Whether it is for storages alone: one has it that others may lack."""
 
 
-class Stored(_Message, frozen=True, array_like=True):
-    """A storage has a publication for good."""
+class StorageReceipt(_Message, frozen=True, array_like=True, tag="receipt"):
+    """The confirmation that a storage has a publication."""
 
     origin: Name
     number: Number
     path: Path
-    """Brokers that it has yet to reach, the next one first, back to the publisher's."""
+    """Brokers that it has yet to reach, the next one first, back to the origin."""
 
 
 class Advertise(_Message, frozen=True, array_like=True):
-    """The sender knows a way to a storage of these topics.
+    """A route from the sender to a storage of these topics.
 
-    The way begins with the sender and ends with the storage's broker, so its length is the distance in hops from
+    It begins with the sender and ends with the broker of the storage, so its length is the distance in hops from
     the receiver.
     """
 
     topics: Topics
-    way: Way
+    route: Route
     broken: Broken = ()
-    """Why the sender's former way is none any more: no way with one of these hops is."""
+    """Hops that no longer exist, so that the sender's earlier route ended."""
 
 
 class Unadvertise(_Message, frozen=True, array_like=True):
-    """The sender knows no way to a storage of these topics that the receiver could use."""
+    """The sender has no route to a storage of these topics that the receiver could use."""
 
     topics: Topics
     broken: Broken = ()
 
 
-class Request(_Message, frozen=True, array_like=True):
-    """Somebody wants what is stored of these topics and matches the filter."""
+class StorageRequest(_Message, frozen=True, array_like=True, tag="request"):
+    """A request for stored publications of these topics that match the filter."""
 
     number: Number
-    """With the path's first broker, where it was asked, it identifies the request."""
+    """Identifies the request, together with the first broker of the path."""
     filter: Filter
     topics: Topics
     path: Path
-    """The brokers that it has passed, the asker's first (source routing)."""
-    after: Position | None = None
-    """Only what comes after this place."""
+    """The brokers that it has passed, its origin first (source routing)."""
+    after: MessagePosition | None = None
+    """Only publications after this position."""
     limit: Number = 0
-    """At most so many from each storage; 0 for all."""
+    """Publications from each storage at most; 0 for all."""
     to: Path = ()
-    """If it is for a particular storage: brokers that it has yet to reach, the next one first."""
+    """For a request to one storage: brokers that it has yet to reach, the next one first."""
 
 
 State = Literal["part", "end", "more", "nowhere"]
-"""More comes; that was all; that was as much as was asked for; there is no storage where there should be."""
+"""More follows; complete; cut off at the limit; no storage found."""
 
 
-class Response(_Message, frozen=True, array_like=True):
-    """What a storage has for a request, or a part of it."""
+class StorageResponse(_Message, frozen=True, array_like=True, tag="response"):
+    """The answer of a storage to a request, or a part of it."""
 
     number: Number
-    """The request's."""
+    """Of the request."""
     topics: Topics
-    """Which of the request's topics it is about."""
+    """The topics of the request that it answers."""
     path: Path
     """Brokers that it has yet to reach, the next one first (source routing)."""
     state: State
     publications: tuple[Publication, ...] = ()
     count: Number = 0
-    """How many publications there have been about these topics, with these."""
+    """Publications about these topics so far, including these."""
 
 
 class Seek(_Message, frozen=True, array_like=True):
-    """Somebody wants to know all storages of these topics; it goes to every broker."""
+    """A search for all storages of these topics; it goes to every broker."""
 
     number: Number
-    """With the path's first broker, it identifies the search."""
+    """Identifies the search, together with the first broker of the path."""
     topics: Topics
     path: Path
-    """The brokers that it has passed, the asker's first."""
+    """The brokers that it has passed, its origin first."""
 
 
-class Found(_Message, frozen=True, array_like=True):
-    """A broker keeps topics that somebody seeks."""
+class SeekReply(_Message, frozen=True, array_like=True):
+    """A reply to a search, from a broker that stores topics."""
 
     number: Number
     topics: Topics
-    way: Path
-    """The brokers from the asker, without it, to the storage's."""
+    route: Path
+    """The brokers from the origin of the search, without it, to the storage."""
     path: Path
     """Brokers that it has yet to reach, the next one first."""
 
 
-class Mended(_Message, frozen=True, array_like=True):
-    """A link has begun somewhere: what was published before may have been missed. It goes to every broker."""
+class LinkChange(_Message, frozen=True, array_like=True):
+    """A link has begun somewhere, so earlier publications may have been lost; it goes to every broker."""
 
     path: Path
     """The brokers that it has passed."""
 
 
 class CacheRequest(_Message, frozen=True, array_like=True):
-    """Somebody wants what caches have and matches; each broker answers for itself and for those beyond it."""
+    """A request for cached publications; each broker answers for itself and for those beyond it."""
 
     number: Number
-    """With the path's first broker, where it was asked, it identifies the request."""
+    """Identifies the request, together with the first broker of the path."""
     filter: Filter
     path: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MOST_HOPS)]
-    """The brokers that it has passed, the asker's first."""
+    """The brokers that it has passed, its origin first."""
     flooded: bool = False
-    """Whether it goes to every broker, and all answer; else those do that have a client who wants the same."""
-    after: Position | None = None
-    """Only what comes after this place."""
+    """Whether it goes to every broker; otherwise to those with a client that subscribes to the same."""
+    after: MessagePosition | None = None
+    """Only publications after this position."""
 
 
 class CacheResponse(_Message, frozen=True, array_like=True):
-    """What caches have for a request, at the sender and beyond it, or a part of that."""
+    """The answer of caches at the sender and beyond it, or a part of it."""
 
     origin: Name
-    """The broker where the request was asked, and …"""
+    """The broker where the request began."""
     number: Number
-    """… its number."""
+    """Of the request at its origin."""
     publications: tuple[Publication, ...] = ()
     last: bool = True
-    """Whether no more comes from the sender."""
-    whole: bool = True
-    """Whether nothing lacks of this, as far as the sender knows: it fits, and all beyond have answered."""
+    """Whether the sender has no more."""
+    complete: bool = True
+    """Whether nothing was cut off, and all brokers beyond have answered."""
 
 
 Message = (
     Subscribe
     | Unsubscribe
     | Publish
-    | Stored
+    | StorageReceipt
     | Advertise
     | Unadvertise
-    | Request
-    | Response
+    | StorageRequest
+    | StorageResponse
     | Seek
-    | Found
-    | Mended
+    | SeekReply
+    | LinkChange
     | CacheRequest
     | CacheResponse
 )
@@ -267,57 +267,48 @@ Message = (
 def _written(value: object) -> str:
     if isinstance(value, Filter):
         return value.text
-    raise NotImplementedError(f"{type(value).__name__} is not part of a message")
+    raise NotImplementedError(f"{type(value).__name__} cannot be part of a message")
 
 
 def _read(kind: type, value: object) -> Filter:
     if kind is Filter and isinstance(value, str):
         return Filter.parse(value)
-    raise NotImplementedError(f"{kind.__name__} is not part of a message")
+    raise NotImplementedError(f"{kind.__name__} cannot be part of a message")
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_written)
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message, dec_hook=_read)
-_batch_decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[Message], dec_hook=_read)
+_decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[Message], dec_hook=_read)
 
 
-T = TypeVar("T")
+def batches(publications: Sequence[Publication], most: int) -> Iterator[tuple[Publication, ...]]:
+    """Split publications into batches of at most `most`, fewer if bodies are long; yield () for none."""
+    batch: list[Publication] = []
+    size = 0
+    for one in publications:
+        if batch and (len(batch) == most or size + len(one.body) > ENOUGH_BYTES):
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(one)
+        size += len(one.body)
+    yield tuple(batch)
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes."""
-    return _encoded(message)
-
-
-def encode_batch(messages: Sequence[Message]) -> bytes:
-    """Several messages as bytes, in order."""
-    return batch_of([encode(message) for message in messages])
+    """Return a message as bytes; raise BadMessage."""
+    try:
+        return _encoder.encode(message)
+    except (UnicodeEncodeError, OverflowError) as bad:
+        raise BadMessage(f"{type(message).__name__} cannot be written: {bad}") from None
 
 
 def batch_of(encoded: Sequence[bytes]) -> bytes:
-    """The same of messages that are bytes already."""
+    """Return encoded messages as one batch."""
     return _encoder.encode([msgspec.Raw(one) for one in encoded])
 
 
-def decode(data: bytes) -> Message:
-    """The message that bytes carry; BadMessage tells what is wrong with it."""
-    return _decoded(_decoder, data)
-
-
 def decode_batch(data: bytes) -> list[Message]:
-    """The messages that bytes carry; BadMessage tells what is wrong with one of them."""
-    return _decoded(_batch_decoder, data)
-
-
-def _encoded(what: object) -> bytes:
+    """Return the messages of a batch; raise BadMessage if one is invalid."""
     try:
-        return _encoder.encode(what)
-    except (UnicodeEncodeError, OverflowError) as bad:
-        raise BadMessage(f"{type(what).__name__} cannot be written: {bad}") from None
-
-
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, BadFilter, UnicodeDecodeError, NotImplementedError) as bad:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, BadFilter, UnicodeDecodeError, NotImplementedError, RecursionError) as bad:
         raise BadMessage(f"not a message of the overlay: {bad}") from None

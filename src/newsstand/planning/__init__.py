@@ -1,1 +1,1 @@
-"""Where to put storages, what to keep in them, and when to move it."""
+"""Planning of storages, of the topics that they keep, and of reassignments."""

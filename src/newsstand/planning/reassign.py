@@ -1,7 +1,7 @@
-"""Assigning topics anew when demand has changed, while storages stay (Sourlas et al. 2011, section 6.2).
+"""Reassignment of topics when demand has changed, with the same storages (Sourlas et al. 2011, section 6.2).
 
-Storages are rarely moved; topics are, if it pays. So an answer tells what the old assignment costs now, what a
-new one would, what has to be moved for it, and what planning from scratch would gain on top.
+Storages are rarely moved; topics are, if it pays. A reassignment compares the cost of the old assignment with that
+of a new one, lists the replicas to move, and gives the cost of planning from scratch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from newsstand.config.files import Json, JsonField, read_object
 from newsstand.errors import BadNetwork
-from newsstand.planning.cost import Figures, evaluate
-from newsstand.planning.json_file import Field, Json, read_object
-from newsstand.planning.problem import Plan, Problem
+from newsstand.planning.problem import Plan, PlanCost, Problem, evaluate
 
 LEAST_GAIN = 0.1
-"""Below this share of the traffic the paper's storage provider leaves topics where they are (section 6.2)."""
+"""The least share of the traffic to save for which the paper's provider moves topics (section 6.2)."""
 
 
 Node = TypeVar("Node", int, str)
@@ -26,8 +25,8 @@ Node = TypeVar("Node", int, str)
 
 
 @dataclass(frozen=True)
-class Moved(Generic[Node]):
-    """To which brokers replicas of a topic are copied, and where they are dropped."""
+class ReplicaMoves(Generic[Node]):
+    """The brokers to which replicas of a topic are copied, and those that drop theirs."""
 
     added: tuple[Node, ...]
     removed: tuple[Node, ...]
@@ -35,21 +34,20 @@ class Moved(Generic[Node]):
 
 @dataclass(frozen=True)
 class Reassignment:
-    """A plan with the storages of an old one, and whether it is worth it."""
+    """A plan with the storages of an old one, and what it saves."""
 
     plan: Plan
-    before: Figures
+    before: PlanCost
     """The old assignment under the new demand."""
-    after: Figures
-    replanned: Figures
-    """If storages were chosen anew, too."""
+    after: PlanCost
+    replanned: PlanCost
+    """If storages were chosen again, too."""
     replanned_storages: tuple[int, ...]
-    moved: Mapping[str, Moved[int]]
+    moved: Mapping[str, ReplicaMoves[int]]
     moved_demand: float
-    """The share of requests that is for replicas copied, if those of a topic are asked alike."""
-
+    """The share of requests for copied replicas, if all replicas of a topic are requested equally."""
     new_topics: tuple[str, ...]
-    """Topics that were kept nowhere, so that `before` leaves their requests out."""
+    """Topics without a storage before, whose requests `before` leaves out."""
 
     @property
     def copies(self) -> int:
@@ -57,7 +55,7 @@ class Reassignment:
 
     @property
     def gain(self) -> float:
-        """The share of traffic, and of hops, that is spared."""
+        """The share of traffic, and of hops, that is saved."""
         return 1 - self.after.traffic / self.before.traffic if self.before.traffic else 0.0
 
     @property
@@ -65,7 +63,7 @@ class Reassignment:
         return self.gain / self.copies if self.copies else 0.0
 
     def worth_it(self, least_gain: float = LEAST_GAIN, least_gain_per_copy: float = 0.0) -> bool:
-        """Whether to move topics: the gain is large enough, also for each replica, or a topic was kept nowhere."""
+        """Return whether to move topics: the gain in total and per copy is large enough, or a topic is new."""
         if self.new_topics:
             return True
         return self.copies > 0 and self.gain >= least_gain and self.gain_per_copy >= least_gain_per_copy
@@ -74,24 +72,24 @@ class Reassignment:
 def read_plan(
     path: Path, problem: Problem, names: Mapping[str, int] | None = None, *, quiet: bool = False
 ) -> Plan:
-    """Storages and assignment from an earlier answer of `newsstand plan --json`.
+    """Return storages and assignment from an earlier output of `newsstand plan --json`.
 
-    If that tells how its brokers were called, they are found by name. `quiet`: topics that the problem does not
-    have are those that nobody asks for at the moment, and are left alone.
+    Brokers are matched by name if the output has their names. With `quiet`, topics that the problem does not have
+    are ignored, as they have no requests at present.
     """
     found = read_object(path)
     for name in ("storages", "assignment"):
         if name not in found:
             raise BadNetwork(f"{path}: field '{name}' is missing")
     number = _numbers(path, found, problem, names or {})
-    storages = _nodes(Field(f"{path}: storages", found["storages"]), number)
+    storages = _nodes(JsonField(f"{path}: storages", found["storages"]), number)
     useful = sum(1 for node in storages if problem.capacity[node - 1])
     for name, limits in zip(problem.topics, problem.replication, strict=True):
         if limits.least > useful:
             raise BadNetwork(
-                f"{path}: storages: {useful} can keep something, and '{name}' is to be kept {limits.least} times"
+                f"{path}: storages: {useful} have room for topics, and '{name}' needs {limits.least} replicas"
             )
-    members = Field(f"{path}: assignment", found["assignment"]).members()
+    members = JsonField(f"{path}: assignment", found["assignment"]).members()
     for name in members:
         if name not in problem.topics and not quiet:
             raise BadNetwork(f"{path}: assignment.{name}: the network has no such topic")
@@ -104,33 +102,33 @@ def read_plan(
 
 
 def _numbers(path: Path, found: Mapping[str, Json], problem: Problem, names: Mapping[str, int]) -> dict[int, int]:
-    """Which node of the problem each node of an earlier answer is; those that are gone are left out."""
+    """Return the node of the problem for each node of an earlier output, without those that were removed."""
     if "brokers" not in found:
         return {node: node for node in range(1, problem.topology.nodes + 1)}
-    before = [one.text() for one in Field(f"{path}: brokers", found["brokers"]).items()]
+    before = [one.text() for one in JsonField(f"{path}: brokers", found["brokers"]).items()]
     return {node: names[name] for node, name in enumerate(before, 1) if name in names}
 
 
-def _nodes(field: Field, number: Mapping[int, int]) -> tuple[int, ...]:
+def _nodes(field: JsonField, number: Mapping[int, int]) -> tuple[int, ...]:
     found = tuple(one.whole(1, max(number, default=None)) for one in field.items())
     if len(set(found)) < len(found):
-        field.refuse("names a node twice")
+        field.reject("names a node twice")
     for node in found:
         if node not in number:
-            field.refuse(f"names node {node}, which the network does not have")
+            field.reject(f"names node {node}, which the network does not have")
     return tuple(number[node] for node in found)
 
 
-def kept_to(problem: Problem, storages: tuple[int, ...]) -> Problem:
-    """The problem if only these nodes can be storages."""
+def restrict_storages(problem: Problem, storages: tuple[int, ...]) -> Problem:
+    """Return the problem with only these nodes as possible storages."""
     chosen = set(storages)
     capacity = tuple(room if node in chosen else 0 for node, room in enumerate(problem.capacity, 1))
     return replace(problem, capacity=capacity, storages=sum(map(bool, capacity)))
 
 
 def compare(problem: Problem, old: Plan, new: Plan, scratch: Plan) -> Reassignment:
-    """What a new assignment to the same storages changes."""
-    moved = moves(old.assignment, new.assignment)
+    """Compare a new assignment to the same storages with the old one."""
+    moved = replica_moves(old.assignment, new.assignment)
     return Reassignment(
         new,
         before=evaluate(problem, old),
@@ -143,19 +141,21 @@ def compare(problem: Problem, old: Plan, new: Plan, scratch: Plan) -> Reassignme
     )
 
 
-def moves(old: Mapping[str, Sequence[Node]], new: Mapping[str, Sequence[Node]]) -> dict[str, Moved[Node]]:
-    """For every topic that is kept elsewhere than before, the difference; one that is new was kept nowhere."""
+def replica_moves(
+    old: Mapping[str, Sequence[Node]], new: Mapping[str, Sequence[Node]]
+) -> dict[str, ReplicaMoves[Node]]:
+    """Return the added and removed brokers of each topic whose brokers change."""
     found = {}
     for name, keepers in new.items():
         before = old.get(name, ())
         added = tuple(node for node in keepers if node not in before)
         removed = tuple(node for node in before if node not in keepers)
         if added or removed:
-            found[name] = Moved(added, removed)
+            found[name] = ReplicaMoves(added, removed)
     return found
 
 
-def _moved_demand(problem: Problem, new: Plan, moved: Mapping[str, Moved[int]]) -> float:
+def _moved_demand(problem: Problem, new: Plan, moved: Mapping[str, ReplicaMoves[int]]) -> float:
     shares = (
         weight * Fraction(len(moved[name].added), len(new.assignment[name]))
         for name, weight in zip(problem.topics, problem.weights, strict=True)

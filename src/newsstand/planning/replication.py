@@ -1,7 +1,7 @@
-"""How often each topic is kept, and in how many storages (Sourlas et al. 2011, sections 5.5 and 6.1.1).
+"""The number of replicas of each topic and of storages, and whether they fit (Sourlas et al. 2011).
 
-A topic of r times the demand of the least wanted one is kept r times as often, within the limits of its provider.
-Topics that nobody wants are left out of "the least wanted", and count as much as it.
+A topic with r times the least demand gets r times as many replicas, within the limits of its provider (sections
+5.5 and 6.1.1). Topics without demand count as one with the least demand.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
+from newsstand.errors import BadOption
 from newsstand.planning.problem import Problem
 
 
 def half_up(number: Fraction) -> int:
-    """The nearest whole number, the larger of two.
+    """Return the nearest integer, the larger of two.
 
     >>> half_up(Fraction(9, 2)), half_up(Fraction(17, 6)), half_up(Fraction(5, 2))
     (5, 3, 3)
@@ -29,10 +32,10 @@ def relative_weights(problem: Problem) -> tuple[int, ...]:
 
 
 def replicas(problem: Problem) -> tuple[int, ...]:
-    """k: how often each topic is to be kept, by its weight, within its limits and the room there is.
+    """k: the replicas of each topic by its weight, within its limits and the room of the storages.
 
-    What exceeds the room is taken off one by one, from the topic with most replicas for its demand that has more
-    than it must have; of equals, from the last. The least that topics must have may still exceed the room.
+    Replicas that exceed the room are removed one by one, from the topic with most replicas for its demand that has
+    more than its least number; among equals, from the last. The least numbers may still exceed the room.
     """
     most = problem.storages or sum(1 for topics in problem.capacity if topics)
     wanted = [
@@ -63,7 +66,7 @@ def least_storages(problem: Problem) -> int:
 
 
 def as_many_as_needed(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
-    """The first M of some nodes in an order of preference; where M is not given, as many as hold all replicas."""
+    """Return the first M nodes in an order of preference; without M, as many as hold all replicas."""
     useful = [node for node in order if problem.capacity[node - 1]]
     if problem.storages is not None:
         return tuple(useful[: problem.storages])
@@ -81,11 +84,48 @@ def _ratios(problem: Problem) -> list[Fraction]:
 
 
 def _largest_room(problem: Problem, storages: int) -> int:
-    """How many replicas so many storages can hold at most."""
+    """Return the largest number of replicas that this many storages can hold."""
     return sum(sorted(problem.capacity, reverse=True)[:storages])
 
 
 def _most_for_its_demand(problem: Problem, topic: int, wanted: int) -> tuple[bool, Fraction, int]:
-    """Sorts before that of any topic with fewer replicas for its demand."""
+    """Return a key that is smaller than that of any topic with fewer replicas for its demand."""
     total = int(problem.totals[topic])
     return (total > 0, -Fraction(wanted, total) if total else Fraction(0), -topic)
+
+
+def replicas_with_room(wanted: Sequence[int], capacity: Sequence[int]) -> int:
+    """Return how many of the wanted replicas these storages can keep, at most one of each topic per storage.
+
+    The smallest cut between topics and storages: some topics are cut off as a whole, cheapest first, and for the
+    others each storage is cut off by its capacity or by their number.
+
+    >>> replicas_with_room([2, 2, 2], [2, 2, 2]), replicas_with_room([3, 1], [2, 2])
+    (6, 3)
+    """
+    cheapest = np.concatenate([[0], np.cumsum(sorted(wanted))])
+    room = np.asarray(capacity, np.int64)
+    topics = len(wanted)
+    return min(int(cheapest[topics - kept] + np.minimum(room, kept).sum()) for kept in range(topics + 1))
+
+
+def storages_allowed(problem: Problem) -> int:
+    """Return M; by default the least number that holds the replicas that topics get by their weight."""
+    allowed = least_storages(problem) if problem.storages is None else problem.storages
+    return min(allowed, sum(room > 0 for room in problem.capacity))
+
+
+def missing_replicas(problem: Problem) -> int:
+    """Return how many replicas have no room even if the nodes with most room are the storages.
+
+    Raise `BadOption` if there is no room for one replica of each topic.
+    """
+    roomiest = sorted(problem.capacity, reverse=True)[: storages_allowed(problem)]
+    topics = len(problem.topics)
+    if sum(roomiest) < topics:
+        raise BadOption(
+            f"storages: {len(roomiest)} storages have room for {sum(roomiest)} replicas, "
+            f"less than one for each of {topics} topics"
+        )
+    least = [limits.least for limits in problem.replication]
+    return sum(least) - replicas_with_room(least, roomiest)

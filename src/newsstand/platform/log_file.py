@@ -9,27 +9,34 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from newsstand.errors import BadOption
 
-LARGEST = 16 * 2**20
-"""Bytes of one file."""
-OLDER = 4
-"""Files that are kept beside the current one."""
 PROBLEMS = ("warning", "error", "critical")
-AGAIN_S = 60.0
-"""Seconds after which the same problem is told again."""
-MOST_TOLD = 300
-"""Characters of a problem; the log has all."""
+
+
+@dataclass(frozen=True)
+class LogFileLimits:
+    """The size of a log."""
+
+    file_bytes: int = 16 * 2**20
+    older_files: int = 4
+    """Files that are kept beside the current one."""
 
 
 class LogFile:
     """FILE, and FILE.1 to FILE.4 with what came before, the oldest last."""
 
-    def __init__(self, file: Path, say: Callable[[str], None], largest: int = LARGEST, older: int = OLDER) -> None:
-        self._file, self._say, self._largest, self._older = file, say, largest, older
+    def __init__(
+        self,
+        file: Path,
+        say: Callable[[str], None],
+        limits: LogFileLimits = LogFileLimits(),  # noqa: B008  it is frozen
+    ) -> None:
+        self._file, self._say, self._limits = file, say, limits
         self._fails = self._closed = False
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -38,11 +45,11 @@ class LogFile:
             raise BadOption(f"the log {file}: cannot be written ({error.strerror})") from error
 
     def write(self, line: bytes) -> None:
-        """Append a line. A disk that is full does not stop the platform: it is told, and the line is lost."""
+        """Append a line. A full disk does not stop the platform: it is reported, and the line is lost."""
         if self._closed:
             return
         try:
-            if self._size and self._size + len(line) > self._largest:
+            if self._size and self._size + len(line) > self._limits.file_bytes:
                 self._rotate()
             if self._descriptor is None:
                 self._descriptor = self._open()
@@ -77,7 +84,8 @@ class LogFile:
         return descriptor
 
     def _rotate(self) -> None:
-        names = [self._file, *(self._file.with_name(f"{self._file.name}.{n + 1}") for n in range(self._older))]
+        numbers = range(1, self._limits.older_files + 1)
+        names = [self._file, *(self._file.with_name(f"{self._file.name}.{number}") for number in numbers)]
         for newer, older in reversed(list(pairwise(names))):
             with suppress(FileNotFoundError):
                 newer.replace(older)
@@ -85,33 +93,50 @@ class LogFile:
         self._descriptor = self._open()
 
 
-class Problems:
-    """Tells warnings and errors of the log in one line each, the same one at most once a minute."""
+@dataclass(frozen=True)
+class ProblemLimits:
+    """Limits of reports on the terminal."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    repeat_s: float = 60.0
+    """Seconds after which the same problem is reported again."""
+    chars: int = 300
+    """Characters of a problem; the log has all."""
+
+
+class Problems:
+    """Reports each warning and error of the log in one line, the same one at most once a minute."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        limits: ProblemLimits = ProblemLimits(),  # noqa: B008  it is frozen
+    ) -> None:
+        self._limits = limits
         self._say = say
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
-    def look(self, part: str, line: bytes) -> None:
-        """Look at a line that a part has logged."""
+    def look(self, component: str, line: bytes) -> None:
+        """Examine a line that a process has logged."""
         text = line.decode(errors="replace")
         if not is_problem(text):
             return
-        told = f"newsstand: {part}: {plain(text)[:MOST_TOLD]}"
-        same, now = re.sub(r"\d+", "0", told), self._clock()
-        if now - self._told.get(same, -AGAIN_S) >= AGAIN_S:
-            self._told = {one: at for one, at in self._told.items() if now - at < AGAIN_S} | {same: now}
-            self._say(told)
+        report = f"newsstand: {component}: {plain(text)[: self._limits.chars]}"
+        same, now = re.sub(r"\d+", "0", report), self._clock()
+        self._reported_at = {one: at for one, at in self._reported_at.items() if now - at < self._limits.repeat_s}
+        if same not in self._reported_at:
+            self._reported_at[same] = now
+            self._say(report)
 
 
 def is_problem(line: str) -> bool:
-    """Whether a part has logged a line as a warning or an error."""
+    """Return whether a line is a warning or an error."""
     return _read(line).get("level") in PROBLEMS
 
 
 def plain(line: str) -> str:
-    """A line of a part for people: the level and the message of an object of JSON, else the line as it is."""
+    """Return the level and the message of a line of JSON; return another line unchanged."""
     found = _read(line)
     if "level" in found and "message" in found:
         return f"{found['level']}: {' '.join(str(found['message']).split())}"

@@ -1,6 +1,6 @@
-"""The one place that makes a Spark session."""
+"""Spark: sessions, cancellation, errors, and the private interfaces that Newsstand depends on."""
 
+from newsstand.spark.cancellation import run_cancellable
 from newsstand.spark.session import open_session, settings
-from newsstand.spark.stoppable import stoppable
 
-__all__ = ["open_session", "settings", "stoppable"]
+__all__ = ["open_session", "run_cancellable", "settings"]

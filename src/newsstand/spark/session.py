@@ -1,10 +1,9 @@
-"""Spark sessions with defaults that suit one machine, all of them overridable.
+"""Spark sessions, with defaults for one machine that can all be overridden.
 
-A setting is looked for, from weak to strong: the defaults below, those of the caller's kind of work, the table
-`[spark]` of the TOML file named by NEWSSTAND_CONFIG (`newsstand.toml` in the working directory if that is unset),
-the variable NEWSSTAND_SPARK_CONF (`key=value` pairs separated by commas), and what the caller passes (`--conf`,
-`--master`).
-The master alone may also stand in NEWSSTAND_MASTER.
+Sources of settings, each overriding the ones before: the defaults below; those of the caller's kind of work; the
+table `[spark]` of the TOML file that NEWSSTAND_CONFIG names, by default `newsstand.toml` in the working directory;
+the variable NEWSSTAND_SPARK_CONF, `key=value` pairs separated by commas; NEWSSTAND_MASTER, for the master alone;
+the options `--conf` and `--master`.
 """
 
 from __future__ import annotations
@@ -17,36 +16,33 @@ import signal
 import socket
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.resources import files
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from newsstand.errors import BadInput, BadOption
-from newsstand.spark.java import java_home
+from newsstand.config.spark_settings import environment_settings, setting_pairs
+from newsstand.errors import BadInput, BadOption, first_line_of
+from newsstand.spark.class_archive import class_archive, create_in_background, with_class_archive
+from newsstand.spark.internals import stop_session
+from newsstand.spark.java import cache_folder, find_java, wrap_java
+
+_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that starts fast and optimizes little: for minutes of work, not for hours."""
 
 
-def cache_folder() -> Path:
-    """Where Newsstand keeps what it can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "newsstand"
-
-
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that starts fast and never optimizes much: right for minutes, wrong for hours."""
-
-
-def defaults(memory_mib: int, *, brief: bool = False) -> dict[str, str]:
-    """Settings that pay on a single machine and hurt nobody on a cluster."""
+def _defaults(brief: bool) -> dict[str, str]:
+    """Return settings for a single machine that do no harm on a cluster."""
     log4j = files("newsstand.spark") / "log4j2.properties"
+    memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return {
         "spark.master": "local[*]",
         "spark.driver.memory": f"{max(1024, min(8192, memory_mib // 4))}m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} {BRIEF if brief else ''}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}{_BRIEF if brief else ''}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -63,33 +59,65 @@ def settings(
     brief: bool = False,
     kind: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All settings of a session, the caller's strongest; `kind` has those that suit this kind of work."""
-    chosen = defaults(_memory_mib(), brief=brief)
-    chosen.update(kind or {})
-    chosen.update(_configured())
-    chosen.update(_pairs(os.environ.get("NEWSSTAND_SPARK_CONF", "").split(","), "NEWSSTAND_SPARK_CONF"))
-    if from_environment := os.environ.get("NEWSSTAND_MASTER"):
-        chosen["spark.master"] = from_environment
-    chosen.update(_pairs(conf, "--conf"))
+    """Return all settings of a session; `kind` has the defaults of the caller's kind of work."""
+    chosen = _defaults(brief) | dict(kind or {}) | environment_settings() | setting_pairs(conf, "--conf")
     if master:
         chosen["spark.master"] = master
-    here = chosen["spark.master"].startswith("local") or "127.0.0.1" in chosen["spark.master"]
-    if here:
-        # Large results are fetched from the driver's own block manager: where it binds is where it is.
+    master, cores = chosen["spark.master"], os.cpu_count() or 1
+    if master.startswith("local") or "127.0.0.1" in master:
+        # Large results are fetched from the driver's block manager at its bind address.
         chosen.setdefault("spark.driver.host", "127.0.0.1")
         chosen.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        chosen.setdefault("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-    places = re.match(r"local\[(\d+)", chosen["spark.master"])
-    if places and int(places[1]) > (cores := os.cpu_count() or 1):
-        # A stage is not cut into more tasks than there are cores: the other places are for other jobs.
+        chosen.setdefault("spark.sql.shuffle.partitions", str(2 * cores))
+    slots = re.match(r"local\[(\d+)", master)
+    if slots and int(slots[1]) > cores:
+        # A stage has no more tasks than there are cores: the other slots are for other jobs.
         chosen.setdefault("spark.default.parallelism", str(cores))
-    if chosen["spark.master"].startswith("local"):
-        # Other users of the machine reach the ports of driver and executors on the loopback address, too.
+    if master.startswith("local"):
+        # Other users of the machine reach the ports of driver and executors on the loopback address.
         chosen.setdefault("spark.authenticate", "true")
-    if chosen["spark.master"].startswith("local-cluster") and chosen["spark.authenticate"] == "true":
-        # In other local modes Spark makes a secret itself.
+    if master.startswith("local-cluster") and chosen["spark.authenticate"] == "true":
+        # In other local modes Spark generates a secret itself.
         chosen.setdefault("spark.authenticate.secret", secrets.token_hex(32))
     return chosen
+
+
+EXECUTIONS_AT_ONCE = 4
+"""Executions that can each use all cores of a machine at the same time."""
+
+_LOCAL_FILES = {
+    # Hadoop otherwise starts processes (chmod, readlink) for each file of a checkpoint: twice the time of a batch.
+    # They weaken recovery from a checkpoint, which is not used: positions are stored with the results.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # Hadoop does not ask the process for its umask. Scratch files and tables hold publications.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
+}
+
+
+def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
+    """Return settings for a data cluster, which runs many small executions, overridden by those of its app."""
+    return {
+        # A failed task is retried, as on a real cluster. There are more slots than cores, so that one execution
+        # cannot occupy all of them: the operating system shares the cores.
+        "spark.master": f"local[{EXECUTIONS_AT_ONCE * (os.cpu_count() or 1)},4]",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "20ms",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.stopTimeout": "10s",
+        # Rows in a plan are hashed and compared for each execution; larger relations stay outside the plan.
+        "spark.sql.execution.arrow.localRelationThreshold": "256KB",
+        "spark.sql.runSQLOnFiles": "false",  # a channel's query reads only datasets
+        "spark.scheduler.mode": "FAIR",  # a long execution does not delay a short one
+        # An expression that recurses too deeply, such as a regular expression, fails its task, not the process.
+        "spark.executor.killOnFatalError.depth": "0",
+        **_LOCAL_FILES,
+        **configured,
+    }
 
 
 @contextmanager
@@ -101,39 +129,43 @@ def open_session(
     brief: bool = False,
     kind: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session for the length of a `with` block; `brief` if little work awaits it."""
+    """Open a session for the length of a `with` block; `brief` suits a few minutes of work."""
     spark = start({"spark.app.name": app, **settings(master, conf, brief=brief, kind=kind)})
     try:
         yield spark
     finally:
-        with suppress(ConnectionError, Py4JError):  # a JVM that is gone needs no stopping
-            spark.stop()
+        with suppress(ConnectionError, Py4JError):  # the JVM has ended already
+            stop_session(spark)
+    if brief:  # a server may have been stopped together with its machine
+        create_in_background(class_archive(find_java(), cache_folder()))
 
 
 def start(chosen: Mapping[str, str]) -> SparkSession:
-    """Start a session with exactly these settings."""
-    _require_master(chosen["spark.master"])
-    os.environ["JAVA_HOME"] = str(java_home(cache_folder()))
-    if chosen["spark.master"].startswith("local-cluster"):
-        # Its workers are in this process and its executors beside it; they would listen on the network otherwise.
+    """Start a session with these settings, and the archive of Spark's classes if there is one."""
+    master = chosen["spark.master"]
+    _require_master(master)
+    java, cache = find_java(), cache_folder()
+    chosen = with_class_archive(chosen, class_archive(java, cache))
+    os.environ["JAVA_HOME"] = str(wrap_java(java, cache))
+    if master.startswith("local-cluster"):
+        # Its workers and executors run on this machine; by default they would listen on the network.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    logging.getLogger().addFilter(_is_news)
+    logging.getLogger().addFilter(_is_relevant)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # They write the whole traceback of an error in a query to standard error, beside its being raised.
+        # They print the traceback of an error in a query, which is raised as well.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    builder = SparkSession.builder
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
+    # PySpark needs it when the JVM answers for the first time; meanwhile there is time to load it.
+    threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
     try:
-        with _interrupted_afterwards():
-            spark = builder.getOrCreate()
+        with _interrupt_deferred():
+            spark = SparkSession.builder.config(map=dict(chosen)).getOrCreate()
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BadInput(f"cannot start Spark on master '{chosen.get('spark.master')}': {first}") from error
+        raise BadInput(f"cannot start Spark on master '{master}': {first_line_of(error)}") from error
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, _interrupted)
+        # PySpark's own handler would call the JVM within another call.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
 
@@ -145,82 +177,53 @@ _MASTER = re.compile(
 
 
 def _require_master(master: str) -> None:
-    """Tell at once what Spark would tell in many lines, or after a minute of knocking."""
-    known = _MASTER.fullmatch(master)
-    if known is None:
+    """Raise BadOption for a malformed or unreachable master, which Spark would report late and in many lines."""
+    match = _MASTER.fullmatch(master)
+    if match is None:
         forms = "local[*], local-cluster[2,1,1024], spark://host:7077, yarn or k8s://…"
         raise BadOption(f"master '{master}' is none of {forms}")
-    refusals = []
-    for address in known["addresses"].split(",") if known["addresses"] else []:
+    failures = []
+    for address in match["addresses"].split(",") if match["addresses"] else []:
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
             return
         except (OSError, OverflowError) as error:
-            refusals.append(f"{address} does not answer ({getattr(error, 'strerror', None) or error})")
-    if refusals:
-        raise BadOption(f"cannot start Spark on master '{master}': {'; '.join(refusals)}")
+            failures.append(f"{address} does not answer ({getattr(error, 'strerror', None) or error})")
+    if failures:
+        raise BadOption(f"cannot start Spark on master '{master}': {'; '.join(failures)}")
 
 
 @contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
-    """Ctrl-C waits until Spark has started, which otherwise would leave its JVM behind; a second one does not."""
+def _interrupt_deferred() -> Iterator[None]:
+    """Defer Ctrl-C until Spark has started, so that its JVM is not left running; a second Ctrl-C interrupts.
+
+    SIGTERM is deferred, too, where it has a handler: without one it ends the JVM with this process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked: list[bool] = []
+    interrupted = False
 
-    def remember(*_: object) -> None:
-        if asked:
+    def record(*_: object) -> None:
+        nonlocal interrupted
+        if interrupted:
             raise KeyboardInterrupt
-        asked.append(True)
+        interrupted = True
 
-    before = signal.signal(signal.SIGINT, remember)
+    numbers = [signal.SIGINT]
+    if callable(signal.getsignal(signal.SIGTERM)):
+        numbers.append(signal.SIGTERM)
+    before = {number: signal.signal(number, record) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if asked:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if interrupted:
         raise KeyboardInterrupt
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Py4J logs the traceback of a call that Ctrl-C cuts off, to the root logger and beside raising it."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of a call that Ctrl-C interrupts: Py4J logs it and raises the error."""
     return not str(record.msg).endswith("while sending command.")
-
-
-def _interrupted(*_: object) -> None:
-    """Ctrl-C is an ordinary KeyboardInterrupt: Spark's own handler calls the JVM in the middle of a call."""
-    raise KeyboardInterrupt
-
-
-def _configured() -> dict[str, str]:
-    named = os.environ.get("NEWSSTAND_CONFIG")
-    path = Path(named or "newsstand.toml")
-    if not path.exists():
-        if named:
-            raise BadInput(f"NEWSSTAND_CONFIG: no file {path}")
-        return {}
-    try:
-        table = tomllib.loads(path.read_text()).get("spark", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise BadInput(f"{path}: {error}") from error
-    settings = table if isinstance(table, dict) else {"spark": table}
-    for key, value in settings.items():
-        if not key.startswith("spark.") or isinstance(value, dict | list):
-            raise BadInput(f'{path}: [spark] {key}: a setting is written as "spark.some.key" = value, in quotes')
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-
-
-def _pairs(texts: Sequence[str], place: str) -> dict[str, str]:
-    pairs = {}
-    for text in filter(None, (text.strip() for text in texts)):
-        key, equals, value = text.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise BadOption(f"{place}: '{text}' is not of the form spark.some.key=value")
-        pairs[key] = value
-    return pairs
-
-
-def _memory_mib() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20

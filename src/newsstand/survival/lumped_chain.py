@@ -1,12 +1,14 @@
-"""The chain of several brokers, lumped: states are multisets of local states, the matrix is not written out.
+"""The lumped chain of exchangeable brokers: states are multisets of local states (Sourlas et al. 2011, section 6).
 
-Lumping is exact because the brokers are exchangeable. A common event would lead from one state to up to 2^n
-others; it is applied as a product of steps instead, one for each local state, in each of which a binomial number
-moves.
+Each broker has a local state of one message, for instance the slot of its copy. In local state 0 the message is
+absent; when it is absent everywhere, it is lost. Lumping is exact because the brokers are exchangeable. The matrix
+is not written out, as a common event leads from one state to up to 2^n others. It is applied as a product of
+steps, one for each local state, in each of which a binomial number of members moves.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -14,67 +16,135 @@ from scipy.stats import binom
 
 from newsstand.errors import BadOption
 from newsstand.survival import lumped_kernels as kernels
-from newsstand.survival.chain import PRECISION, Chain, Floats, SparseChain
-from newsstand.survival.exchangeable import Exchangeable
-from newsstand.survival.krylov import bicgstab
-from newsstand.survival.multisets import (
+from newsstand.survival.absorbing_chain import PRECISION, Chain, Floats, SparseChain, bicgstab
+from newsstand.survival.lumped_kernels import (
     MOST_LABELS,
     Labels,
     Pointers,
     all_rows,
-    how_many,
     move_pointers,
     move_targets,
+    multiset_count,
     number_table,
 )
 
+
+@dataclass(frozen=True)
+class ExchangeableBrokers:
+    """`brokers` equal members with L local states each, L the length of `entry`.
+
+    Systems of equations are solved faster if moves towards the loss of a message lead to higher numbers of states.
+    """
+
+    brokers: int
+    slots: int
+    """Slots of a cache; only for errors about too large systems."""
+    entry: Floats
+    """The distribution of a member's state when the message is published; members are independent."""
+    local: Floats
+    """L x L: rates of a holder's own moves, independent of all others. Row 0 and the diagonal are empty."""
+    pushed: Floats
+    """L x L: further moves of a holder, whose rates are multiplied by push_rates[number of holders]."""
+    push_rates: Floats
+    """For 0 … n holders."""
+    common: Floats
+    """L x L, stochastic: the moves of every member at a common event, independently. Common events alone never
+    lead back to a state that a member has left."""
+    common_rate: float
+    reachable: Floats
+    """For each local state, the probability that a request reaches a holder in it."""
+    copy_rate: float
+    """An absent member gets a copy at this rate times the probability that a request reaches any holder."""
+    copy_to: int = 1
+
+    def __post_init__(self) -> None:
+        states = self.entry.size
+        square = (states, states)
+        if not self.local.shape == self.pushed.shape == self.common.shape == square:
+            raise ValueError(f"rates of {states} local states must be {square}")
+        if self.push_rates.shape != (self.brokers + 1,) or self.reachable.shape != (states,):
+            raise ValueError("push_rates: one for each number of holders; reachable: one for each state")
+        if self.local[0].any() or self.pushed[0].any() or self.common[0, 0] != 1.0:
+            raise ValueError("an absent message comes back by copies only")
+        if not np.allclose(self.common.sum(axis=1), 1.0) or (self.common < 0).any():
+            raise ValueError("common must be stochastic")
+
+    def common_steps(self) -> list[tuple[int, int, float]]:
+        """Return the common event as a sequence of steps (from, to, probability).
+
+        Each member in the first state takes the step with the probability. The steps from a state come after those
+        from the states that it leads to, so that no member moves twice.
+        """
+        steps: list[tuple[int, int, float]] = []
+        done: set[int] = set()
+        path: set[int] = set()
+
+        def leave(state: int) -> None:
+            if state in path:
+                raise ValueError("common events lead back to a state")
+            if state in done:
+                return
+            path.add(state)
+            targets = [int(target) for target in np.flatnonzero(self.common[state]) if target != state]
+            for target in targets:
+                leave(target)
+            path.remove(state)
+            done.add(state)
+            rest = 1.0
+            for target in targets:
+                chance = float(self.common[state, target])
+                steps.append((state, target, min(1.0, chance / rest)))
+                rest -= chance
+
+        for state in range(self.entry.size):
+            leave(state)
+        return steps
+
+
 FEW = 600
-"""So many states are solved by elimination."""
+"""Chains with fewer states are solved by elimination."""
 MOST_MEMBERS = 255
-"""As many as are counted in a byte."""
+"""Members are counted in one byte."""
 MOST_PLACES = 60_000_000
-"""States times brokers: what is listed."""
+"""The size of the table of states: states times brokers."""
 MOST = 6_000_000
-"""So many states are solved at all: some 500 bytes each, and minutes."""
-INSTEAD = "try --method simulate"
-"""What answers where no model does."""
+"""The largest number of states, which takes 500 bytes for each state, and minutes."""
+HINT = "try the method simulate"
+"""The end of errors where no model has an answer."""
 
 
-def refuse_too_many(brokers: int, slots: int, states: int) -> None:
-    """Say at once that a chain of so many local states a broker cannot be solved."""
+def reject_too_many(brokers: int, slots: int, states: int) -> None:
+    """Reject a chain with too many states to be solved."""
     if brokers > MOST_MEMBERS:
-        raise BadOption(f"--brokers {brokers}: the chain of several takes at most {MOST_MEMBERS}; {INSTEAD}")
-    size = how_many(brokers, states)
+        raise BadOption(f"the chain of several takes at most {MOST_MEMBERS}; {HINT}", brokers=brokers)
+    size = multiset_count(brokers, states)
     if size > MOST or states > MOST_LABELS or size * brokers > MOST_PLACES:
-        told = f"{size:,}" if size < 10**15 else "more than 1e15"
-        raise BadOption(
-            f"--brokers {brokers}, --slots {slots}: make {told} states, more than can be solved; {INSTEAD}"
-        )
+        size_text = f"{size:,}" if size < 10**15 else "more than 1e15"
+        raise BadOption(f"make {size_text} states, more than can be solved; {HINT}", brokers=brokers, slots=slots)
 
 
-def lumped(system: Exchangeable) -> Chain:
-    """The chain of an exchangeable system in the form that suits its size."""
-    refuse_too_many(system.brokers, system.slots, system.entry.size)
-    return suited(LumpedChain(system))
+def lumped_chain(system: ExchangeableBrokers) -> Chain:
+    """Return the chain of an exchangeable system in the form that suits its size."""
+    reject_too_many(system.brokers, system.slots, system.entry.size)
+    return compact_form(LumpedChain(system))
 
 
-def suited(chain: LumpedChain) -> Chain:
-    """The same chain, written out if it is small."""
+def compact_form(chain: LumpedChain) -> Chain:
+    """Return an equal chain, written out if it is small."""
     return chain.written_out() if chain.entry.size < FEW else chain
 
 
 class LumpedChain:
     """An exchangeable system as an absorbing chain.
 
-    Local states are relabelled so that absent is 0 and the others descend to 1: what brings a message closer to
-    its loss lowers the number of the multiset, the loss itself has number 0, and transient state i has number i +
-    1.
+    Local states are relabelled so that absent is 0 and the others descend to 1: a move towards the loss of a
+    message lowers the number of the multiset. The loss has number 0, transient state i has number i + 1.
     """
 
-    def __init__(self, system: Exchangeable) -> None:
+    def __init__(self, system: ExchangeableBrokers) -> None:
         self.system = system
         states = system.entry.size
-        count = how_many(system.brokers, states)
+        count = multiset_count(system.brokers, states)
         table = number_table(system.brokers, states)
         self.rows = all_rows(system.brokers, states, count)
         self._moves = _Moves(system, self.rows, table)
@@ -86,6 +156,7 @@ class LumpedChain:
         self.entry = self._entries(table)[1:]
 
     def apply(self, values: Floats) -> Floats:
+        """Return Tr times a column: the rate at which the expectation of `values` changes from each state."""
         return -self._operator(values, 0.0)
 
     def solve(self, values: Floats, shift: float = 0.0, precision: float = PRECISION) -> Floats:
@@ -96,29 +167,30 @@ class LumpedChain:
             return bicgstab(lambda column: self._operator(column, shift), improved, values, precision)
         except ArithmeticError:
             raise BadOption(
-                f"--client-rate {self.system.copy_rate:g}, --publish-rate {self.system.common_rate:g}: so "
-                f"different that {self.entry.size:,} states found no solution; {INSTEAD}"
+                f"so different that {self.entry.size:,} states found no solution; {HINT}",
+                client_rate=self.system.copy_rate,
+                publish_rate=self.system.common_rate,
             ) from None
 
     @property
     def copying(self) -> Floats:
-        """The rate at which copies are made in each transient state, into all members that lack one together."""
+        """The total rate of copies to members in each transient state."""
         return np.asarray((np.count_nonzero(self.rows == 0, axis=1) * self._moves.copies)[1:])
 
     def written_out(self) -> SparseChain:
-        """The same chain with a matrix, for few states."""
+        """Return an equal chain with a matrix, for few states."""
         size = self.rows.shape[0]
         rates = np.column_stack([self._gained(column) for column in np.eye(size)])
         return SparseChain(self.entry, rates[1:, 1:], rates[1:, 0])
 
     def _operator(self, values: Floats, shift: float) -> Floats:
-        """(shift I - Tr) times a column."""
+        """Return (shift I - Tr) times a column."""
         column = _with_loss(values)
         leaving = self._moves.leaving + (self.system.common_rate + shift)
         return np.asarray(leaving * column - self._gained(column))[1:]
 
     def _gained(self, column: Floats) -> Floats:
-        """The rates of all moves, those to the same state included, times the values where they lead."""
+        """Return the rates of all moves, also to the same state, times the values of their targets."""
         gained = column.copy()
         for step in reversed(self._steps):
             step.take(gained, self._scratch)
@@ -127,7 +199,7 @@ class LumpedChain:
         return gained
 
     def _entries(self, table: Pointers) -> Floats:
-        """The multinomial law of independent entries, written only where it is not 0."""
+        """Return the multinomial distribution of independent entries."""
         states = self.system.entry.size
         possible = [(int(state), float(self.system.entry[state])) for state in np.flatnonzero(self.system.entry)]
         possible.sort(key=lambda pair: -_label(pair[0], states))
@@ -150,9 +222,9 @@ class LumpedChain:
 
 
 class _Moves:
-    """Single members' moves: their rates by label, and where they lead from each multiset."""
+    """The moves of single members: their rates by label, and their targets from each multiset."""
 
-    def __init__(self, system: Exchangeable, rows: Labels, table: Pointers) -> None:
+    def __init__(self, system: ExchangeableBrokers, rows: Labels, table: Pointers) -> None:
         states = system.entry.size
         apart = np.where(np.eye(states, dtype=bool), 0.0, 1.0)
         common = system.common * apart

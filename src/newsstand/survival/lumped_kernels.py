@@ -1,19 +1,116 @@
-"""Compiled loops over the states of a lumped chain."""
+"""Compiled loops over the states of a lumped chain: numbered multisets of local states.
+
+A multiset is a row of n labels, the largest first. Its number counts the rows that come before it in lexicographic
+order: the sum over places i = 0 … n-1 of C(label_i + n - 1 - i, n - i).
+"""
 
 from __future__ import annotations
+
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from newsstand.survival.multisets import Labels, Numbers, Pointers, number_after
+Labels = npt.NDArray[np.uint16]
+Numbers = npt.NDArray[np.int32]
+Pointers = npt.NDArray[np.int64]
+
+MOST_LABELS = 65536
+"""A label has two bytes."""
+
+
+def multiset_count(members: int, labels: int) -> int:
+    """Return the number of multisets of this many members out of this many labels."""
+    return comb(members + labels - 1, members)
+
+
+def number_table(members: int, labels: int) -> Pointers:
+    """Return the term that a label at a place contributes to the number of its row."""
+    return np.array(
+        [
+            [comb(label + members - 1 - place, members - place) for label in range(labels)]
+            for place in range(members)
+        ],
+        dtype=np.int64,
+    )
+
+
+@njit(cache=True)
+def all_rows(members: int, labels: int, count: int) -> Labels:
+    """Return every multiset, in the order of the numbers."""
+    rows = np.zeros((count, members), dtype=np.uint16)
+    row = np.zeros(members, dtype=np.int64)
+    for number in range(count):
+        for place in range(members):
+            rows[number, place] = row[place]
+        place = members - 1
+        while place > 0 and row[place] == row[place - 1]:
+            row[place] = 0
+            place -= 1
+        row[place] += 1
+    return rows
+
+
+@njit(cache=True)
+def number_after(row: Labels, gone: int, come: int, table: Pointers) -> int:
+    """Return the number of the row after one member with the label `gone` has got the label `come`."""
+    number = 0
+    place = 0
+    waiting = True
+    left = True
+    for old in range(row.size):
+        label = row[old]
+        if left and label == gone:
+            left = False
+            continue
+        if waiting and come >= label:
+            number += table[place, come]
+            place += 1
+            waiting = False
+        number += table[place, label]
+        place += 1
+    if waiting:
+        number += table[place, come]
+    return number
+
+
+@njit(cache=True)
+def move_pointers(rows: Labels, first: Pointers) -> Pointers:
+    """Return the first move of each row, if a member with label a has first[a + 1] - first[a] moves."""
+    begins = np.zeros(rows.shape[0] + 1, dtype=np.int64)
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        moves = 0
+        for place in range(row.size):
+            if place == 0 or row[place] != row[place - 1]:
+                moves += first[row[place] + 1] - first[row[place]]
+        begins[number + 1] = begins[number] + moves
+    return begins
+
+
+@njit(cache=True)
+def move_targets(rows: Labels, first: Pointers, come: Pointers, begins: Pointers, table: Pointers) -> Numbers:
+    """Return the numbers of the rows that single members' moves lead to, label by label from the largest."""
+    targets = np.empty(begins[-1], dtype=np.int32)
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        here = begins[number]
+        for place in range(row.size):
+            label = row[place]
+            if place == 0 or label != row[place - 1]:
+                for move in range(first[label], first[label + 1]):
+                    targets[here] = number_after(row, label, come[move], table)
+                    here += 1
+    return targets
+
 
 Floats = npt.NDArray[np.float64]
 
 
 @njit(cache=True)
 def copy_rates(rows: Labels, missed: Floats, copy_rate: float) -> Floats:
-    """At which rate an absent member gets a copy, in each state; missed[a] is 1 - reach of label a."""
+    """Return the rate at which an absent member gets a copy in each state; missed[a] is 1 - reach of label a."""
     rates = np.empty(rows.shape[0])
     for number in range(rows.shape[0]):
         none = 1.0
@@ -28,7 +125,7 @@ def copy_rates(rows: Labels, missed: Floats, copy_rate: float) -> Floats:
 def leaving_rates(
     rows: Labels, first: Pointers, own: Floats, extra: Floats, push_rates: Floats, copies: Floats
 ) -> Floats:
-    """The total rate of single members' moves out of each state."""
+    """Return the total rate of single members' moves out of each state."""
     rates = np.empty(rows.shape[0])
     for number in range(rows.shape[0]):
         row = rows[number]
@@ -57,7 +154,7 @@ def add_moves(
     begins: Pointers,
     targets: Numbers,
 ) -> None:
-    """Add to `result` the rates of single members' moves times the values where they lead."""
+    """Add to `result` the rates of single members' moves times the values of their targets."""
     members = rows.shape[1]
     for number in range(1, rows.shape[0]):
         row = rows[number]
@@ -85,7 +182,7 @@ def add_moves(
 
 @njit(cache=True)
 def together(rows: Labels, likely: Pointers, chances: Floats, table: Pointers) -> tuple[Numbers, Floats]:
-    """Where a common event leads that moves every holder to its likeliest label, and how probable that is."""
+    """Return target and probability of a common event that moves every holder to its likeliest label."""
     members = rows.shape[1]
     targets = np.empty(rows.shape[0], dtype=np.int32)
     joint = np.empty(rows.shape[0])
@@ -124,10 +221,10 @@ def sweep(
     joint_targets: Numbers,
     joint: Floats,
 ) -> Floats:
-    """Nearly solve a system: as if there were only moves to smaller numbers, the smallest number first.
+    """Solve a system approximately, with the moves to smaller numbers only, the smallest number first.
 
-    The common event either moves all holders to their likeliest label, or one of them, at rates that keep right
-    how often each one is moved.
+    The common event either moves all holders to their likeliest label, or one of them, at rates that preserve how
+    often each one moves.
     """
     members = rows.shape[1]
     result = np.zeros_like(values)
@@ -165,7 +262,7 @@ def sweep(
 
 @njit(cache=True)
 def holders_of(rows: Labels, label: int) -> Numbers:
-    """The numbers of the states in which somebody has the label, ascending."""
+    """Return the numbers of the states in which a member has the label, ascending."""
     count = 0
     for number in range(rows.shape[0]):
         for other in rows[number]:
@@ -187,7 +284,7 @@ def holders_of(rows: Labels, label: int) -> Numbers:
 def step_targets(
     rows: Labels, sources: Numbers, gone: int, come: int, table: Pointers
 ) -> tuple[Numbers, Numbers, npt.NDArray[np.uint8]]:
-    """For each source: where one member's step leads, the place of that among them, and how many may step."""
+    """Return for each source the target of one step, its place among the sources, and how many may step."""
     targets = np.empty(sources.size, dtype=np.int32)
     places = np.empty(sources.size, dtype=np.int32)
     counts = np.empty(sources.size, dtype=np.uint8)
@@ -209,7 +306,7 @@ def take_step(
     counts: npt.NDArray[np.uint8],
     binomial: Floats,
 ) -> None:
-    """Replace values by their expectation after each of the members in question stepped or not; in place."""
+    """Replace values, in place, by their expectations after the members of each source stepped or not."""
     for source in range(sources.size):
         count = counts[source]
         total = binomial[count, 0] * values[sources[source]]

@@ -1,20 +1,19 @@
-"""Every model of survival, by its name."""
+"""Every model of survival by its name, and the inverse question: how many slots reach a mean survival time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from newsstand.errors import BadOption
-from newsstand.survival.balanced_network import balanced_network
-from newsstand.survival.broker_network import broker_network
-from newsstand.survival.full_chain import full_chain
-from newsstand.survival.lifetime import Lifetime
-from newsstand.survival.lumped_chain import INSTEAD, lumped, refuse_too_many
-from newsstand.survival.reduced_chain import reduced_chain
-from newsstand.survival.setting import Setting
+from newsstand.survival.lumped_chain import HINT, lumped_chain, reject_too_many
+from newsstand.survival.one_broker import full_chain, reduced_chain
+from newsstand.survival.setting import SurvivalSetting
+from newsstand.survival.several_brokers import balanced_network, broker_network
+from newsstand.survival.survival_time import SurvivalTime
 
-Method = Callable[[Setting], Lifetime]
+Method = Callable[[SurvivalSetting], SurvivalTime]
 
 MOST_SLOTS_EXACT = 300
 MOST_SLOTS_REDUCED = 2500
@@ -22,63 +21,113 @@ MOST_SLOTS_REDUCED = 2500
 MOST_BROKERS_BALANCED = 20
 
 
-def solve(setting: Setting, method: str) -> Lifetime:
-    """How long a message survives, by a method's name."""
+def solve(setting: SurvivalSetting, method: str) -> SurvivalTime:
+    """Return how long a message survives, by a method's name."""
     if method not in METHODS:
-        raise BadOption(f"--method {method}: there is no such method; there are {', '.join(METHODS)}")
+        raise BadOption(f"must be one of {', '.join(METHODS)}", method=method)
     return METHODS[method](setting)
 
 
-def model_of(setting: Setting, method: str) -> str:
-    """Which model answers for a method: `exact` means another one for several brokers than for one."""
-    setting = _told_apart(setting)
+def model_of(setting: SurvivalSetting, method: str) -> str:
+    """Return the model of a method: that of `exact` depends on the number of brokers."""
+    setting = _distinct_brokers(setting)
     if method == "reduced":
         return method
     return "balanced" if setting.brokers > 1 else "two-dimensional"
 
 
-def _exact(setting: Setting) -> Lifetime:
-    """One broker: the two-dimensional chain. Several: no model is exact, and this is the nearest."""
-    setting = _told_apart(setting)
-    if setting.brokers > 1:
-        return _balanced(setting)
-    _refuse_beyond(MOST_SLOTS_EXACT, setting, "exact")
-    return Lifetime(full_chain(setting), setting.loss)
-
-
-def _balanced(setting: Setting) -> Lifetime:
-    setting = _told_apart(setting)
+def _exact(setting: SurvivalSetting) -> SurvivalTime:
+    """Solve the two-dimensional chain for one broker, and the balanced model for several."""
+    setting = _distinct_brokers(setting)
     if setting.brokers == 1:
-        return _exact(setting)
-    _refuse_beyond(MOST_SLOTS_EXACT, setting, "balanced, which answers for several brokers,")
+        _reject_beyond(MOST_SLOTS_EXACT, setting, "exact")
+        return SurvivalTime(full_chain(setting), setting.loss)
+    _reject_beyond(MOST_SLOTS_EXACT, setting, "balanced, which answers for several brokers,")
     if setting.brokers > MOST_BROKERS_BALANCED:
         raise BadOption(
-            f"--brokers {setting.brokers}: the balanced model takes at most {MOST_BROKERS_BALANCED}; {INSTEAD}"
+            f"the balanced model takes at most {MOST_BROKERS_BALANCED}; {HINT}", brokers=setting.brokers
         )
     chain, _ = balanced_network(setting)
-    return Lifetime(chain, setting.loss)
+    return SurvivalTime(chain, setting.loss)
 
 
-def _reduced(setting: Setting) -> Lifetime:
-    setting = _told_apart(setting)
+def _reduced(setting: SurvivalSetting) -> SurvivalTime:
+    setting = _distinct_brokers(setting)
     if setting.brokers > 1:
-        refuse_too_many(setting.brokers, setting.slots, setting.slots + 1)
-        return Lifetime(lumped(broker_network(setting)), setting.loss)
-    _refuse_beyond(MOST_SLOTS_REDUCED, setting, "reduced")
-    return Lifetime(reduced_chain(setting), setting.loss)
+        reject_too_many(setting.brokers, setting.slots, setting.slots + 1)
+        return SurvivalTime(lumped_chain(broker_network(setting)), setting.loss)
+    _reject_beyond(MOST_SLOTS_REDUCED, setting, "reduced")
+    return SurvivalTime(reduced_chain(setting), setting.loss)
 
 
-def _told_apart(setting: Setting) -> Setting:
-    """Where all brokers cache everything and clients move nothing, all caches are the same: one is enough."""
+def _distinct_brokers(setting: SurvivalSetting) -> SurvivalSetting:
+    """Reduce brokers that cache everything in one order to one: all their caches are the same."""
     if setting.selective or setting.prioritized:
         return setting
     return replace(setting, brokers=1)
 
 
-def _refuse_beyond(most: int, setting: Setting, method: str) -> None:
+def _reject_beyond(most: int, setting: SurvivalSetting, method: str) -> None:
     if setting.slots > most:
-        raise BadOption(f"--slots {setting.slots}: --method {method} solves at most {most} slots; {INSTEAD}")
+        raise BadOption(f"method {method} solves at most {most} slots; {HINT}", slots=setting.slots)
 
 
-METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced, "balanced": _balanced}
+METHODS: dict[str, Method] = {"exact": _exact, "reduced": _reduced, "balanced": _exact}
 """Further methods may be added under their names."""
+
+
+ROUNDING = 1e-9
+"""The relative deviation from the target at which a mean survival time reaches it."""
+
+
+def smallest_slots(setting: SurvivalSetting, target_mst: float, method: str) -> tuple[int, SurvivalTime]:
+    """Return the smallest cache that reaches a mean survival time; the setting's own slots do not matter.
+
+    The mean grows with the slots, nearly in proportion, and the bounds of Eq. 1 limit the search. If a model
+    leaves these bounds, it is wrong there, and there is no answer.
+    """
+    if not (math.isfinite(target_mst) and target_mst > 0):
+        raise BadOption("must be a number above 0", target_mst=target_mst)
+    wanted = target_mst * (1.0 - ROUNDING)
+    messages = wanted * setting.publish_rate
+    too_few = max(0, math.ceil(messages / setting.brokers) - 1)
+    enough = max(too_few + 1, math.ceil(messages))
+    known: dict[int, SurvivalTime] = {}
+
+    def reached(slots: int) -> bool:
+        there = replace(setting, slots=slots)
+        known[slots] = _solved(there, target_mst, method)
+        least, greatest = there.bounds
+        if not least * (1.0 - ROUNDING) <= known[slots].mst <= greatest * (1.0 + ROUNDING):
+            raise _unbelievable(setting, slots, method)
+        return known[slots].mst >= wanted
+
+    guess = too_few + 1
+    while enough - too_few > 1:
+        if reached(guess):
+            enough = guess
+        else:
+            too_few = guess
+        # In proportion to the last answer, but every other time in the middle, in case the proportion misleads.
+        fair = math.ceil(guess * wanted / known[guess].mst) if len(known) % 2 else (too_few + enough) // 2
+        guess = min(max(fair, too_few + 1), enough - 1)
+    if enough not in known and not reached(enough):
+        raise _unbelievable(setting, enough, method)
+    return enough, known[enough]
+
+
+def _unbelievable(setting: SurvivalSetting, slots: int, method: str) -> BadOption:
+    return BadOption(
+        f"with {slots} slots its mean is outside the bounds for {setting.brokers} brokers, "
+        f"so the number of slots cannot be found; {HINT}",
+        method=method,
+    )
+
+
+def _solved(setting: SurvivalSetting, target_mst: float, method: str) -> SurvivalTime:
+    try:
+        lifetime = solve(setting, method)
+        _ = lifetime.mst
+    except BadOption as error:
+        raise BadOption(f"needs caches too large to be solved ({error})", target_mst=target_mst) from error
+    return lifetime

@@ -1,4 +1,4 @@
-"""What a model of survival is about: brokers, slots, rates and a policy (Sourlas et al. 2011, section 3)."""
+"""The setting of a survival model: brokers, slots, rates and a policy (Sourlas et al. 2011, section 3)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from newsstand.errors import BadOption
 from newsstand.model import CachingPolicy, OpportunisticPolicy, PriorityPolicy
 
 MOST_INTENSITY = 700.0
-"""Beyond it exp(-rho) is not a number that a computer tells from zero."""
-RATES = "--publish-rate, --client-rate, --intensity"
-"""Named where no single one of them is to blame."""
+"""Beyond it exp(-rho) underflows to zero."""
+RATES = dict.fromkeys(("publish_rate", "client_rate", "intensity"))
+"""The fields that an error names if it concerns them together."""
 LEAST_RATE, MOST_RATE = 1e-16, 1e15
-"""Of rates, and of the intensity: only their ratios matter, and beyond these no model tells them apart."""
+"""The limits of rates and of the intensity. Only their ratios matter."""
 
 
-def require_rate(option: str, rate: float) -> None:
-    """Refuse a rate that nothing can be computed with."""
+def require_rate(field: str, rate: float) -> None:
+    """Reject a rate out of range."""
     if not (math.isfinite(rate) and rate > 0):
-        raise BadOption(f"{option} {rate:g}: must be a number above 0")
+        raise BadOption("must be a number above 0", **{field: rate})
     if rate < LEAST_RATE:
-        raise BadOption(f"{option} {rate:g}: must be at least {LEAST_RATE:g}")
+        raise BadOption(f"must be at least {LEAST_RATE:g}", **{field: rate})
     if rate > MOST_RATE:
-        raise BadOption(f"{option} {rate:g}: must be at most {MOST_RATE:g}")
+        raise BadOption(f"must be at most {MOST_RATE:g}", **{field: rate})
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Equal brokers with equal caches; every message has clients of its own, alike at all brokers."""
+class SurvivalSetting:
+    """Equal brokers with equal caches; every message has its own clients, equally at all brokers."""
 
     brokers: int
     """n."""
     slots: int
-    """k: how many messages a cache holds."""
+    """k: the number of messages in a full cache."""
     publish_rate: float
     """lambda_b: publications per unit of time in the whole network."""
     client_rate: float
@@ -43,18 +43,13 @@ class Setting:
     policy: OpportunisticPolicy = field(default_factory=OpportunisticPolicy)
 
     def __post_init__(self) -> None:
-        for option, count in (("--brokers", self.brokers), ("--slots", self.slots)):
+        for name, count in (("brokers", self.brokers), ("slots", self.slots)):
             if count < 1:
-                raise BadOption(f"{option} {count}: must be at least 1")
-        rates = {
-            "--publish-rate": self.publish_rate,
-            "--client-rate": self.client_rate,
-            "--intensity": self.intensity,
-        }
-        for option, rate in rates.items():
-            require_rate(option, rate)
+                raise BadOption("must be at least 1", **{name: count})
+        for name in RATES:
+            require_rate(name, getattr(self, name))
         if self.intensity > MOST_INTENSITY:
-            raise BadOption(f"--intensity {self.intensity:g}: must be at most {MOST_INTENSITY:g}")
+            raise BadOption(f"must be at most {MOST_INTENSITY:g}", intensity=self.intensity)
 
     @property
     def selective(self) -> bool:
@@ -88,12 +83,12 @@ class Setting:
 
     @property
     def regeneration_rate(self) -> float:
-        """lambda_g: the rate at which a cached message is brought to the top; 0 for `nop` (section 4)."""
+        """lambda_g: the rate at which a cached message moves to the top; 0 for `nop` (section 4)."""
         return self.client_rate if self.prioritized else 0.0
 
     @property
     def degradation_rate(self) -> float:
-        """mu_d = lambda_c pi_0 / (1 - pi_0): at which a message loses its last client; 0 for `nop`."""
+        """mu_d = lambda_c pi_0 / (1 - pi_0): the rate at which a message loses its last client; 0 for `nop`."""
         return self.client_rate / math.expm1(self.intensity) if self.prioritized else 0.0
 
     @property

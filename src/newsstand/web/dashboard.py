@@ -1,8 +1,8 @@
-"""The dashboard as a web application: one page, what it shows each second, and the switch of the policy.
+"""The dashboard as a web application: one page, its data of each second, and the switch of the policy.
 
 It loads nothing from other hosts and runs no script but its own, by its Content-Security-Policy. It has no tokens:
-whoever reaches it may look and switch, so it belongs on loopback. Pages of other origins can do neither, not even
-those that give their own name this machine's address: a name is answered only if it was agreed on.
+everyone who reaches it may read it and switch the policy, so it belongs on loopback. Pages of other origins can do
+neither, even if their host name resolves to this machine: only configured host names are answered.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from typing import Protocol
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from newsstand.errors import NewsstandError
-from newsstand.serving.bodies import Bodies
-from newsstand.serving.refusals import Refused, answer, decoded, refusal_of
+from newsstand.http.bodies import Bodies
+from newsstand.http.errors import HttpError, decoded, error_handlers, json_response
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -40,7 +38,7 @@ class DashboardState(Protocol):
     """What the page shows, and what it can change."""
 
     def snapshot(self) -> dict[str, object]:
-        """This moment, as JSON: `docs/how-to/watch-the-demo.md` names the fields."""
+        """Return the present state, as JSON: `docs/how-to/watch-the-demo.md` names the fields."""
         ...
 
     async def switch(self, policy: str) -> None:
@@ -55,7 +53,7 @@ class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def create_dashboard(state: DashboardState, hosts: Collection[str] = ()) -> Starlette:
-    """The dashboard, to be served by uvicorn; `hosts` are names it goes by beside addresses and `localhost`."""
+    """Return the dashboard, to be served by uvicorn; `hosts` are its names beside addresses and `localhost`."""
     bodies = Bodies()
     files = {file.name: file.read_bytes() for file in resources.files(__package__).joinpath("static").iterdir()}
 
@@ -65,18 +63,18 @@ def create_dashboard(state: DashboardState, hosts: Collection[str] = ()) -> Star
     async def static(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in files:
-            raise Refused(404, "there is no such file")
+            raise HttpError(404, "there is no such file")
         return _file(name, files[name])
 
     async def shown(_: Request) -> Response:
-        return answer(state.snapshot(), headers={"Cache-Control": "no-store"})
+        return json_response(state.snapshot(), headers={"Cache-Control": "no-store"})
 
     async def switch(request: Request) -> Response:
         _must_come_from_the_page(request)
         async with bodies.read(request, LARGEST_BODY) as body:
             wanted = decoded(body, PolicyChange).policy
         await state.switch(wanted)
-        return answer({"policy": wanted}, headers={"Cache-Control": "no-store"})
+        return json_response({"policy": wanted}, headers={"Cache-Control": "no-store"})
 
     return Starlette(
         routes=[
@@ -86,12 +84,12 @@ def create_dashboard(state: DashboardState, hosts: Collection[str] = ()) -> Star
             Route("/policy", switch, methods=["POST"]),
         ],
         middleware=[Middleware(OwnPage, hosts=frozenset(name.lower() for name in hosts))],
-        exception_handlers={Refused: _refused, NewsstandError: _refused, HTTPException: _no_route},
+        exception_handlers=error_handlers(),
     )
 
 
 class OwnPage:
-    """ASGI middleware: refuses names that are not ours, and sends the headers that keep the page to itself."""
+    """ASGI middleware: rejects unknown host names, and adds headers that isolate the page."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
@@ -112,21 +110,22 @@ class OwnPage:
         if name == "localhost" or name in self._hosts or _is_address(name):
             await self._app(scope, receive, guarded)
         else:
-            wrong = answer({"error": f"this is not '{name}'; ask by address or as localhost"}, 421)
+            wrong = json_response({"error": f"this is not '{name}'; ask by address or as localhost"}, 421)
             await wrong(scope, receive, guarded)
 
 
 def _must_come_from_the_page(request: Request) -> None:
-    """A browser says with every POST where it comes from; other programs need not."""
+    """Reject a POST that a browser sends from a page of another origin."""
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers["host"]:
-        raise Refused(403, f"a page of {origin} may not switch the policy")
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "Content-Type must be application/json")
+        raise HttpError(403, f"a page of {origin} may not switch the policy")
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise HttpError(415, f"Content-Type '{content_type}' is not supported: send application/json")
 
 
 def _name_in(host: str) -> str:
-    """A Host header without its port."""
+    """Return a Host header without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()
@@ -143,17 +142,3 @@ def _is_address(name: str) -> bool:
 def _file(name: str, content: bytes) -> Response:
     kind = guess_type(name)[0] or "application/octet-stream"
     return Response(content, headers={"Cache-Control": "no-cache"}, media_type=kind)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    refused = refusal_of(error) if isinstance(error, NewsstandError) else error
-    if not isinstance(refused, Refused):
-        raise error
-    return answer(refused.body, refused.status, refused.headers)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    told = f"{request.method} is not for this path" if error.status_code == 405 else "there is no such path"
-    return answer({"error": told}, error.status_code, dict(error.headers or {}))

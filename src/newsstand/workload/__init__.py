@@ -1,1 +1,1 @@
-"""Traces on Spark: generated as in the papers, or read from what people have."""
+"""Traces on Spark: generated as in the papers, or imported from logs."""

@@ -8,61 +8,126 @@ A proxy is the network of a client, numbered from 0 in the order of the networks
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from newsstand.errors import BadTrace
-from newsstand.workload.networks import network
-from newsstand.workload.requests_only import no_subscriptions, publication_columns
-from newsstand.workload.trace import ROW, Trace, data_files
+from newsstand.workload.client_network import GROUP, GROUPS, QUAD, mask, require_prefixes
+from newsstand.workload.log_line import LARGEST_ANSWER, LINE, SEPARATOR, SHOWN_LINES, LogCounts
+from newsstand.workload.trace.files import data_files
+from newsstand.workload.trace.folder import Trace, no_subscriptions, publication_columns
+from newsstand.workload.trace.tables import ROW, file_path, row_at
 
-LINE = (
-    r"^(\S+) \S+ \S+ "
-    r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
-    r'"([^"\\]*+(?:\\.[^"\\]*+)*+)" '  # possessive: Java's matcher would recurse once per character otherwise
-    r"(\d{3}) (\d+|-)(?:\s|$)"
-)
-"""A line: host, time, request, status, bytes; what follows the bytes is not looked at."""
+
+def network(host: Column, prefix_v4: int = 24, prefix_v6: int = 48) -> Column:
+    """Return the networks of hosts, such as `192.0.2.0/24`, `2001:db8:1::/48` or `example.org`."""
+    require_prefixes(prefix_v4, prefix_v6)
+
+    def of_plain(name: Column) -> Column:
+        return (
+            F.when(_is_v4(name), _network_v4(name, prefix_v4))
+            .when(name.contains(":"), _let(_in_hexadecimal(name), of_address))
+            .otherwise(_domain(name))
+        )
+
+    def of_address(address: Column) -> Column:
+        return _let(
+            _groups(address),
+            lambda groups: F.when(_is_v6(address, groups), _network_v6(groups, prefix_v6)).otherwise(address),
+        )
+
+    plain = F.regexp_replace(F.lower(host), rf"^::ffff:(?={QUAD}$)|%.*$|\.$", "")
+    return F.when(_is_v4(host), _network_v4(host, prefix_v4)).otherwise(_let(plain, of_plain))
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """Apply a function to a value that is computed once, however often it is used: Spark would repeat its code."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
+
+
+def _is_v4(host: Column) -> Column:
+    return host.rlike(f"^{QUAD}$")
+
+
+def _network_v4(quad: Column, prefix: int) -> Column:
+    full, bits = divmod(prefix, 8)
+    octets = [F.substring_index(quad, ".", full)] if full else []
+    if bits:
+        octet = F.get(F.split(quad, r"\."), F.lit(full)).try_cast("int")
+        octets.append(octet.bitwiseAND(mask(bits, 8)).cast("string"))
+    octets += [F.lit("0")] * (4 - full - bool(bits))
+    return F.concat(F.concat_ws(".", *octets), F.lit(f"/{prefix}"))
+
+
+def _in_hexadecimal(address: Column) -> Column:
+    """Return the same IPv6 address, without a dotted end."""
+    octets = [F.get(F.split(F.regexp_extract(address, "[^:]*$", 0), r"\."), F.lit(n)) for n in range(4)]
+    end = F.format_string("%02x%02x:%02x%02x", *(octet.try_cast("int") for octet in octets))
+    start = F.regexp_extract(address, "^.*:", 0)
+    return F.when(address.rlike(f":{QUAD}$"), F.concat(start, end)).otherwise(address)
+
+
+def _groups(address: Column) -> Column:
+    """Return the groups of an IPv6 address in full; more than eight if it has a `::` that stands for none."""
+    halves = F.split(address, "::", 2)
+    left, right = (
+        F.filter(F.split(F.coalesce(F.get(halves, F.lit(half)), F.lit("")), ":"), lambda group: group != "")
+        for half in (0, 1)
+    )
+    zeros = F.greatest(F.lit(8) - F.size(left) - F.size(right), F.lit(1))
+    return F.concat(left, F.array_repeat(F.lit("0"), zeros), right)
+
+
+def _is_v6(address: Column, groups: Column) -> Column:
+    in_full = address.rlike(f"^(?:{GROUP}:){{7}}{GROUP}$")
+    return in_full | (address.rlike(f"^{GROUPS}::{GROUPS}$") & (F.size(groups) == 8))
+
+
+def _network_v6(groups: Column, prefix: int) -> Column:
+    texts = []
+    for place in range(-(-prefix // 16)):
+        value = F.conv(F.get(groups, F.lit(place)), 16, 10).try_cast("int")
+        texts.append(F.lower(F.hex(value.bitwiseAND(mask(min(16, prefix - 16 * place), 16)))))
+    ending = f"/{prefix}" if len(texts) == 8 else f"::/{prefix}"
+    return F.concat(F.concat_ws(":", *texts), F.lit(ending))
+
+
+def _domain(name: Column) -> Column:
+    return F.when(name.rlike(r"\..*\."), F.regexp_replace(name, r"^[^.]*\.", "")).otherwise(name)
+
 
 _TIME = "dd/MMM/yyyy:HH:mm:ss Z"
-_SEPARATOR = "\x01"  # servers write control characters escaped
-_SHOWN_LINES = 3
-_SHOWN_CHARACTERS = 80
 _BROADCAST_ROWS = 1_000_000
 
 _PAGE, _OTHER, _MALFORMED = "page", "other", "malformed"
 
 
 def read_access_log(
-    spark: SparkSession,
-    path: str | Path,
-    *,
-    strict: bool = False,
-    prefix_v4: int = 24,
-    prefix_v6: int = 48,
+    spark: SparkSession, path: str | Path, *, strict: bool = False, prefix_v4: int = 24, prefix_v6: int = 48
 ) -> Trace:
-    """The log as a trace: a GET answered with 2xx or 304 asks for a page, as large as its largest answer.
+    """Return the log as a trace: a GET answered with 2xx or 304 is a request, the largest answer the size.
 
     Its meanings are `urls(page, url)` and `networks(proxy, network)`.
     """
-    # Never null, as Spark cannot see by itself: it would compute it twice to make sure, before the join.
+    # It is never null, but Spark does not know: without this it would compute the network twice for the join.
     client = F.coalesce(network(F.col("host"), prefix_v4, prefix_v6), F.lit("-"))
     lines = _parsed(_lines(spark, Path(path))).withColumn("network", client)
     pages = _pages(lines, path)
     counts = _counts(pages)
-    notes = _notes(lines, counts, path, strict)
+    malformed = _first_malformed(lines) if counts.malformed else []
+    notes = counts.notes(path, malformed, strict=strict)
 
     sized = pages.where((F.col("kind") == _PAGE) & F.col("largest").isNotNull())
-    asked = lines.where(F.col("kind") == _PAGE)
-    if counts["unsized"]:
+    page_lines = lines.where(F.col("kind") == _PAGE)
+    if counts.unsized:
         unsized = pages.where((F.col("kind") == _PAGE) & F.col("largest").isNull()).select("page")
-        asked = asked.join(_hinted(unsized, counts["unsized"]), "page", "left_anti")
-    networks = _numbered(asked.select("network").distinct())
-    requests = asked.join(_hinted(networks, networks.count()), "network").select("time", "proxy", "page", ROW)
-    urls = asked.select("page", F.col("target").alias("url")).distinct()
+        page_lines = page_lines.join(_hinted(unsized, counts.unsized), "page", "left_anti")
+    networks = _numbered(page_lines.select("network").distinct())
+    requests = page_lines.join(_hinted(networks, networks.count()), "network").select("time", "proxy", "page", ROW)
+    urls = page_lines.select("page", F.col("target").alias("url")).distinct()
     return Trace(
         source=str(path),
         publications=sized.select(*publication_columns(str(path))),
@@ -77,28 +142,23 @@ def _lines(spark: SparkSession, path: Path) -> DataFrame:
     if not path.exists():
         raise BadTrace(f"{path}: no such file or folder")
     text = spark.read.text([str(file.absolute()) for file in data_files(path)])
-    return text.where(F.trim("value") != "").select(
-        "value",
-        F.struct(
-            F.col("_metadata.file_path").alias("file"),
-            F.col("_metadata.file_block_start").alias("block"),
-            # Within a block of a file this id grows with the lines.
-            F.monotonically_increasing_id().alias("place"),
-        ).alias(ROW),
-    )
+    # Within a block of a file this id grows with the lines.
+    return text.where(F.trim("value") != "").select("value", row_at(F.monotonically_increasing_id()))
 
 
 def _parsed(lines: DataFrame) -> DataFrame:
-    """One match per line: five separate extractions took twice as long, reading included."""
-    fields = F.regexp_replace("value", f"(?s){LINE}.*", _SEPARATOR.join(["", "$1", "$2", "$3", "$4", "$5"]))
-    split = lines.select("value", ROW, F.split(fields, _SEPARATOR).alias("fields"))
+    """Parse each line by one match: five separate extractions took twice as long, reading included."""
+    fields = F.regexp_replace("value", f"(?s){LINE}.*", SEPARATOR.join(["", "$1", "$2", "$3", "$4", "$5"]))
+    split = lines.select("value", ROW, F.split(fields, SEPARATOR).alias("fields"))
     field = [F.get("fields", F.lit(place)) for place in range(6)]
     time = F.try_to_timestamp(field[2], F.lit(_TIME)).cast("double")
-    told = split.select(
+    # A line that does not match stays as it is: it may start with a separator, but no match does.
+    is_match = (F.size("fields") == 6) & (field[0] == "") & ~F.col("value").startswith(SEPARATOR)
+    matched = split.select(
         "value",
         ROW,
         field[1].alias("host"),
-        F.when(F.size("fields") == 6, time).alias("time"),
+        F.when(is_match, time).alias("time"),
         F.regexp_extract(field[3], r"(?s)^GET +(\S.*?)(?: +HTTP/\S+)?\s*$", 1).alias("target"),
         field[4].try_cast("int").alias("status"),
         field[5].try_cast("long").alias("bytes"),
@@ -112,33 +172,33 @@ def _parsed(lines: DataFrame) -> DataFrame:
         "target",
         kind.alias("kind"),
         F.when(kind == _PAGE, F.xxhash64("target")).alias("page"),
-        F.when(answered, F.col("bytes")).alias("bytes"),
+        F.when(answered & (F.col("bytes") <= LARGEST_ANSWER), F.col("bytes")).alias("bytes"),
     )
-    # Spark would push a filter on the kind below the match, and so match each line again for every field in
-    # it; it pushes nothing through an explode.
-    return told.select("value", ROW, F.explode(F.array(line)).alias("line")).select("value", ROW, "line.*")
+    # Spark would push a filter on the kind below the match and match each line again for every field in it. It
+    # pushes nothing through an explode.
+    return matched.select("value", ROW, F.explode(F.array(line)).alias("line")).select("value", ROW, "line.*")
 
 
 def _pages(lines: DataFrame, path: str | Path) -> DataFrame:
-    """(kind, page, first, largest, lines), kept so that the log is not read again for it."""
+    """Return (kind, page, first, largest, lines), checkpointed so that the log is not read again."""
     pages = lines.groupBy("kind", "page").agg(
         F.min("time").alias("first"), F.max("bytes").alias("largest"), F.count(F.lit(1)).alias("lines")
     )
     try:
-        # Unlike cache(), a checkpoint goes with the table, and never serves a log that has grown since.
+        # Unlike cache(), a checkpoint belongs to the table: it is never used for a log that has grown since.
         return pages.localCheckpoint()
     except Exception as error:
-        raise BadTrace(f"{_file_of(error) or path}: not readable as text ({_cause(error)})") from error
+        raise _unreadable(path, error) from error
 
 
-def _counts(pages: DataFrame) -> Row:
+def _counts(pages: DataFrame) -> LogCounts:
     def lines(condition: Column) -> Column:
         return F.coalesce(F.sum(F.when(condition, F.col("lines"))), F.lit(0))
 
     is_page = F.col("kind") == _PAGE
     unsized = is_page & F.col("largest").isNull()
     counts = pages.agg(
-        lines(F.lit(True)).alias("all"),
+        lines(F.lit(True)).alias("lines"),
         lines(F.col("kind") == _MALFORMED).alias("malformed"),
         lines(F.col("kind") == _OTHER).alias("other"),
         F.count_if(is_page & ~unsized).alias("sized"),
@@ -146,41 +206,16 @@ def _counts(pages: DataFrame) -> Row:
         lines(unsized).alias("unsized_lines"),
     ).first()
     assert counts is not None
-    return counts
+    return LogCounts(**counts.asDict())
 
 
-def _notes(lines: DataFrame, counts: Row, path: str | Path, strict: bool) -> tuple[str, ...]:
-    notes = []
-    if counts["malformed"]:
-        malformed = lines.where(F.col("kind") == _MALFORMED).select(ROW, "value")
-        shown = [_shown(line) for line in malformed.orderBy(ROW).limit(_SHOWN_LINES).collect()]
-        if strict:
-            raise BadTrace(f"{shown[0]}: not a line of the Common or Combined Log Format")
-        more = ", ..." if counts["malformed"] > len(shown) else ""
-        notes.append(f"{counts['malformed']} lines cannot be parsed: {', '.join(shown)}{more}")
-    if counts["other"]:
-        notes.append(f"{counts['other']} lines are not page requests (a GET answered with 2xx or 304)")
-    if counts["unsized"]:
-        notes.append(
-            f"{counts['unsized']} pages are dropped, with {counts['unsized_lines']} requests: "
-            "no answer tells their size"
-        )
-    if not counts["all"]:
-        raise BadTrace(f"{path}: the log is empty")
-    if not counts["sized"]:
-        raise BadTrace(f"{path}: no line of the log can be used: {'; '.join(notes)}")
-    return tuple(notes)
-
-
-def _shown(line: Row) -> str:
-    """The file and the start of a line; its number is not known, since a file is read in blocks."""
-    text = line["value"]
-    cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-    return f"{unquote(urlparse(line[ROW]['file']).path)}: {cut!r}"
+def _first_malformed(lines: DataFrame) -> list[tuple[Path, str]]:
+    malformed = lines.where(F.col("kind") == _MALFORMED).select(ROW, "value").orderBy(ROW).limit(SHOWN_LINES)
+    return [(file_path(line[ROW]["file"]), line["value"]) for line in malformed.collect()]
 
 
 def _numbered(networks: DataFrame) -> DataFrame:
-    """One task sorts and numbers all networks: there are far fewer of them than requests."""
+    """Assign numbers to all networks in one task: there are far fewer of them than requests."""
     place = F.row_number().over(Window.orderBy("network"))
     return networks.select((place - 1).cast("int").alias("proxy"), "network").localCheckpoint()
 
@@ -189,12 +224,8 @@ def _hinted(table: DataFrame, rows: int) -> DataFrame:
     return F.broadcast(table) if rows <= _BROADCAST_ROWS else table
 
 
-def _file_of(error: Exception) -> str | None:
-    found = re.search(r"reading file (\S+?)\.?\s", str(error))
-    return unquote(urlparse(found[1]).path) if found else None
-
-
-def _cause(error: Exception) -> str:
+def _unreadable(path: str | Path, error: Exception) -> BadTrace:
     text = str(error).strip()
-    causes = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
-    return (causes or text.splitlines())[-1].strip()
+    file = re.search(r"reading file (\S+?)\.?\s", text)
+    causes = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE) or text.splitlines()
+    return BadTrace(f"{file_path(file[1]) if file else path}: not readable as text ({causes[-1].strip()})")

@@ -1,4 +1,4 @@
-"""Randomness by counting: a draw depends on what it is for, never on which task makes it."""
+"""Counter-based random numbers: a draw depends on its key, never on the task that makes it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from numba import njit
 
 
 def generator(seed: int, stream: int, unit: int = 0) -> np.random.Generator:
-    """The Philox generator of one unit (a page, a bin, a block) of one stream of draws."""
+    """Return the Philox generator of one unit (a page, a bin, a block) of one stream of draws."""
     return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), (stream << 48) | unit]))
 
 
 @njit(cache=True)
 def mix(x):  # type: ignore[no-untyped-def]
-    """A uint64 scrambled so that neighbours have nothing in common (the finalizer of SplitMix64)."""
+    """Return the hash of a uint64 (the finalizer of SplitMix64)."""
     x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -22,7 +22,7 @@ def mix(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def shuffled(place, items, key):  # type: ignore[no-untyped-def]
-    """The item at a place of the random order of 0 … items - 1 that belongs to `key`.
+    """Return the item at a place of the random order of 0 … items - 1 that belongs to `key`.
 
     A Feistel network over the next power of four, walked until it lands among the items: a permutation that
     is never written down.
@@ -43,6 +43,6 @@ def shuffled(place, items, key):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def uniform(a, b, c):  # type: ignore[no-untyped-def]
-    """A number in (0, 1] that belongs to three integers."""
+    """Return a number in (0, 1] that belongs to three integers."""
     mixed = mix(mix(mix(np.uint64(a)) ^ np.uint64(b)) ^ np.uint64(c))
     return (np.float64(mixed >> np.uint64(11)) + 1.0) * (1.0 / 9007199254740992.0)

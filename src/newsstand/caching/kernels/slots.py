@@ -1,9 +1,9 @@
 """Slot caches of many brokers with clients that come and go, compiled (Sourlas et al. 2011, sections 2 and 3).
 
 The rules are those of `newsstand.caching.slots` and `newsstand.overlay`, driven by Poisson processes: messages are
-published, and at every broker clients who want a message come and leave. One proposal after another is drawn at a
-rate that is never too low, and what is too much of it is thrown away (thinning), so no calendar of events is kept.
-A cache is a list that is linked through the messages, so every move takes constant time.
+published, and clients of a message arrive and leave at every broker. Events are proposed at an upper bound of
+their rate, and the excess is rejected (thinning), so there is no calendar of events. A cache is a linked list of
+messages, so every move takes constant time.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ jit = numba.njit(cache=True, nogil=True)
 
 NOWHERE = -1
 END = 0
-"""Of every list: before the first message and after the last. Messages are numbered from 1."""
-
+"""The node of every list before the first message and after the last. Messages are numbered from 1."""
 
 NOT_HALTED = np.zeros(1, np.bool_)
 
 
-class Rules(NamedTuple):
-    """What is simulated; a class of messages is a place in the arrays."""
+class SlotCacheRules(NamedTuple):
+    """The simulated system; arrays are indexed by the class of messages."""
 
     brokers: int
     slots: int
     publish_rate: float
     client_rates: Floats
-    """Of clients who come to a broker and want a message, by its class."""
+    """Arrivals of clients of one message at a broker."""
     leave_rates: Floats
-    """Of each client who is there."""
+    """Departures of each client."""
     shares: Floats
-    """Of the classes among the published, added up: the last one is 1."""
+    """The cumulative shares of classes among publications: the last one is 1."""
     selective: bool
     flooded: bool
     prioritized: bool
 
 
-class Network(NamedTuple):
-    """Every message that some broker caches. Lists end in END and are told by broker and message."""
+class NetworkState(NamedTuple):
+    """Every message that some broker caches. Lists end in END and are indexed by broker and message."""
 
     clients: Ints
-    """How many want a message at a broker: [message, broker]."""
+    """The number of clients: [message, broker]."""
     above: Ints
     below: Ints
     """The neighbours of a message in a broker's cache: [broker, message]; `below[:, END]` is the top."""
@@ -60,34 +59,34 @@ class Network(NamedTuple):
     kind: Ints
     """The class of a message."""
     seen: Ints
-    """The number under which a message is observed, or NOWHERE."""
+    """The number of a message among the watched ones, or NOWHERE."""
     live: Ints
-    """Messages that are cached somewhere, in any order, and then those that are free."""
+    """Messages that are cached somewhere, in any order, then the unused ones."""
     place: Ints
-    """Where a message is in `live`."""
+    """The index of a message in `live`."""
 
 
-class Watched(NamedTuple):
-    """What was seen of the messages that were published after the warm-up."""
+class SurvivalObservations(NamedTuple):
+    """The observations of the messages published after the warm-up."""
 
     survival: Floats
-    """How long each was cached somewhere; 0 if nowhere."""
+    """The time that each message was cached somewhere; 0 if nowhere."""
     kind: Ints
     messages_time: Floats
-    """Cached messages times time, by class, from the first watched one that was published to the last."""
+    """Cached messages times time, by class, between the publications of the first and the last watched one."""
     span: float
-    """That time."""
+    """The time between these publications."""
     copied: int
     """Copies from another broker's cache, in that span."""
     regenerated: int
     degraded: int
 
 
-def new_network(rules: Rules) -> Network:
-    """Empty caches."""
+def new_network_state(rules: SlotCacheRules) -> NetworkState:
+    """Return empty caches."""
     most = rules.brokers * rules.slots + 2
     per_broker = (rules.brokers, most)
-    return Network(
+    return NetworkState(
         clients=np.zeros((most, rules.brokers), np.int64),
         above=np.zeros(per_broker, np.int64),
         below=np.zeros(per_broker, np.int64),
@@ -103,22 +102,22 @@ def new_network(rules: Rules) -> Network:
 
 
 @jit
-def _unlink(net: Network, broker: int, message: int) -> None:
+def _unlink(net: NetworkState, broker: int, message: int) -> None:
     above, below = net.above[broker, message], net.below[broker, message]
     net.below[broker, above] = below
     net.above[broker, below] = above
 
 
 @jit
-def _link(net: Network, broker: int, message: int, above: int, below: int) -> None:
+def _link(net: NetworkState, broker: int, message: int, above: int, below: int) -> None:
     net.above[broker, message], net.below[broker, message] = above, below
     net.below[broker, above] = message
     net.above[broker, below] = message
 
 
 @jit
-def _put(net: Network, broker: int, message: int, slots: int) -> int:
-    """A message comes to the top of a cache: the one that has left every cache by it, or END."""
+def _put(net: NetworkState, broker: int, message: int, slots: int) -> int:
+    """Put a message on top of a cache; return the message that is in no cache any more, or END."""
     lost = END
     if net.used[broker] == slots:
         bottom = net.above[broker, END]
@@ -136,10 +135,10 @@ def _put(net: Network, broker: int, message: int, slots: int) -> int:
 
 
 @jit
-def _found(net: Network, rules: Rules, message: int, asking: int) -> bool:
-    """Whether a request finds a message that its own broker does not have."""
+def _found(net: NetworkState, rules: SlotCacheRules, message: int, asking: int) -> bool:
+    """Return whether a request finds a message that its own broker does not have."""
     if rules.flooded:
-        return True  # somebody has it, or it would not be among the cached
+        return True  # some broker has it, or it would not be among the cached
     for broker in range(rules.brokers):
         if broker != asking and net.held[broker, message] and net.clients[message, broker] > 0:
             return True
@@ -147,8 +146,8 @@ def _found(net: Network, rules: Rules, message: int, asking: int) -> bool:
 
 
 @jit
-def _swap(net: Network, one: int, other: int) -> None:
-    """Change the places of two in `live`."""
+def _swap(net: NetworkState, one: int, other: int) -> None:
+    """Swap two elements of `live`."""
     first, second = net.live[one], net.live[other]
     net.live[one], net.live[other] = second, first
     net.place[first], net.place[second] = other, one
@@ -156,25 +155,25 @@ def _swap(net: Network, one: int, other: int) -> None:
 
 @jit
 def simulate(
-    rules: Rules,
-    net: Network,
+    rules: SlotCacheRules,
+    net: NetworkState,
     random: np.random.Generator,
     warm: int,
     watched: int,
     halted: NDArray[np.bool_] = NOT_HALTED,
-) -> Watched:
-    """Publish `warm` messages, then `watched` ones, and go on until each of these is gone from every cache.
+) -> SurvivalObservations:
+    """Publish `warm` messages, then `watched` ones, and continue until no cache has any of the latter.
 
-    If anybody sets `halted[0]` meanwhile, it ends soon, with what has been seen so far.
+    If another thread sets `halted[0]`, return the observations so far.
     """
     survival, kinds = np.zeros(watched), np.zeros(watched, np.int64)
     now, begun, span = 0.0, 0.0, 0.0
     messages_time, cached_by_kind = np.zeros(len(rules.shares)), np.zeros(len(rules.shares))
-    cached, published, gone, crowd = 0, 0, 0, 1
+    cached, published, dropped, most_clients = 0, 0, 0, 1
     copied, regenerated, degraded = 0, 0, 0
     client_rate, leave_rate = rules.client_rates.max(), rules.leave_rates.max()
-    while gone < watched and not halted[0]:
-        bound = client_rate + leave_rate * crowd
+    while dropped < watched and not halted[0]:
+        bound = client_rate + leave_rate * most_clients
         rate = rules.publish_rate + cached * rules.brokers * bound
         step = random.exponential() / rate
         is_watching = warm < published < warm + watched
@@ -202,13 +201,13 @@ def simulate(
             for broker in range(rules.brokers):
                 clients = random.poisson(intensity)
                 net.clients[message, broker] = clients
-                crowd = max(crowd, clients)
+                most_clients = max(most_clients, clients)
                 if clients > 0 or not rules.selective:
                     lost = _put(net, broker, message, rules.slots)
                     if lost != END:
                         cached -= 1
                         cached_by_kind[net.kind[lost]] -= 1
-                        gone += _leave(net, lost, cached, now, survival, kinds)
+                        dropped += _leave(net, lost, cached, now, survival, kinds)
             lost = END if net.copies[message] > 0 else message
         else:
             pair = min(int(draw / bound), cached * rules.brokers - 1)
@@ -219,7 +218,7 @@ def simulate(
             clients = net.clients[message, broker]
             if is_arrival:
                 net.clients[message, broker] = clients + 1
-                crowd = max(crowd, clients + 1)
+                most_clients = max(most_clients, clients + 1)
                 if net.held[broker, message]:
                     if rules.prioritized:
                         _unlink(net, broker, message)
@@ -237,13 +236,13 @@ def simulate(
         if lost != END:
             cached -= 1
             cached_by_kind[net.kind[lost]] -= 1
-            gone += _leave(net, lost, cached, now, survival, kinds)
-    return Watched(survival, kinds, messages_time, span, copied, regenerated, degraded)
+            dropped += _leave(net, lost, cached, now, survival, kinds)
+    return SurvivalObservations(survival, kinds, messages_time, span, copied, regenerated, degraded)
 
 
 @jit
-def _leave(net: Network, message: int, last: int, now: float, survival: Floats, kinds: Ints) -> int:
-    """A message is gone from every cache: 1 if it was watched. `last` is the place of the last cached one."""
+def _leave(net: NetworkState, message: int, last: int, now: float, survival: Floats, kinds: Ints) -> int:
+    """Remove a message that is in no cache; return 1 if it is watched. `last`: the last cached one's index."""
     _swap(net, net.place[message], last)
     number = net.seen[message]
     if number == NOWHERE:

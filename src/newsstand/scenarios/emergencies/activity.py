@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from newsstand.scenarios.emergencies.city import City, Merged, Record, Wanted
+from newsstand.scenarios.emergencies.city import City, Record, Wanted, merged
 
 Action = Literal["login", "logout", "subscribe", "unsubscribe"]
 
@@ -19,7 +19,7 @@ ON_MINUTES, OFF_MINUTES = (1.753, 1.425), (2.415, 1.11)
 """Mu and sigma of the lognormal laws by which subscribers are online and offline (Table II)."""
 
 PAST_S = 12 * 3600.0
-"""Everybody comes and goes for so long before the trace begins, so that it begins in the middle of things."""
+"""How long subscribers are active before the trace begins, so that it begins in a steady state."""
 
 REPORT_S, SHELTER_S = (5.0, 15.0), (5.0, 15.0)
 """Seconds between two reports, and between two news of shelters: around ten (section VI)."""
@@ -28,7 +28,7 @@ MOVES_S = 30.0
 """Seconds between two rounds of locations."""
 
 CHANGES_MIND = 0.25
-"""The part of logins after which a subscriber gives up one subscription for another."""
+"""The share of logins after which a subscriber replaces a subscription by another."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ActivityTrace:
 
     @property
     def initial(self) -> dict[str, list[Wanted]]:
-        """What everybody has subscribed to when the trace begins."""
+        """The subscriptions of each subscriber when the trace begins."""
         held: dict[str, list[Wanted]] = {name: [] for name in self.subscribers}
         for one in self.activities:
             if one.time_s == 0 and one.action == "subscribe" and one.wanted is not None:
@@ -76,23 +76,17 @@ class ActivityTrace:
 
     @property
     def frontends(self) -> int:
-        """Subscriptions at the beginning."""
+        """The number of subscriptions when the trace begins."""
         return sum(map(len, self.initial.values()))
 
     @property
     def backends(self) -> int:
-        """What they are merged into."""
+        """The number of merged subscriptions when the trace begins."""
         return len({merged(wanted) for held in self.initial.values() for wanted in held})
 
 
-def merged(wanted: Wanted) -> Merged:
-    """What equal subscriptions have in common."""
-    channel, values = wanted
-    return channel, tuple(values.items())
-
-
 def make_trace(seed: int, duration_s: float, subscribers: int = 400) -> ActivityTrace:
-    """The trace of a seed: 400 subscribers make about 3,500 subscriptions out of 800 (section VI)."""
+    """Make the trace of a seed: 400 subscribers make about 3,500 subscriptions out of 800 (section VI)."""
     city = City(seed, users=subscribers)
     held = city.subscriptions()
     popular = [wanted for of_one in held.values() for wanted in of_one]
@@ -107,10 +101,7 @@ def make_trace(seed: int, duration_s: float, subscribers: int = 400) -> Activity
 def _life(
     user: str, held: list[Wanted], popular: list[Wanted], duration_s: float, draw: random.Random
 ) -> Iterator[Activity]:
-    """One subscriber's comings and goings.
-
-    What somebody changes over to is a subscription that anybody has, so that popularity stays as it is.
-    """
+    """Yield the activities of a subscriber; a new subscription is one that anybody has, to keep popularities."""
     now, online = -PAST_S, draw.random() < 0.5
     while True:
         lasts = 60 * draw.lognormvariate(*(ON_MINUTES if online else OFF_MINUTES))
@@ -144,14 +135,14 @@ def _publishing(city: City, duration_s: float) -> Iterator[Publishing]:
     yield Publishing(0.0, "shelters", city.shelters())
     places = {one["user"]: one for one in city.locations(0.0)}
     yield Publishing(0.0, "locations", list(places.values()))
-    now = draw.uniform(*REPORT_S)
-    while now < duration_s:
-        yield Publishing(now, "reports", [city.report(now)])
-        now += draw.uniform(*REPORT_S)
-    now = draw.uniform(*SHELTER_S)
-    while now < duration_s:
-        yield Publishing(now, "shelters", [city.shelter_news()])
-        now += draw.uniform(*SHELTER_S)
+    for every_s, dataset, record in (
+        (REPORT_S, "reports", city.report),
+        (SHELTER_S, "shelters", lambda _: city.shelter_news()),
+    ):
+        now = draw.uniform(*every_s)
+        while now < duration_s:
+            yield Publishing(now, dataset, [record(now)])
+            now += draw.uniform(*every_s)
     now = MOVES_S
     while now < duration_s:
         moved = [one for one in city.locations(now) if places[one["user"]] != one]

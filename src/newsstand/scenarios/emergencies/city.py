@@ -36,7 +36,7 @@ ADVICE = (
     "Volunteers meet at the fire station and are led from there in groups.",
     "If you smell gas, make no flame, use no switch, and go outside.",
     "Tap water can be used for washing; boil it before you drink it.",
-    "Drivers who left their cars behind will be told where to find them.",
+    "Drivers who left their cars behind will be informed where to find them.",
     "The next report follows as soon as more is known.",
     "Witnesses are asked to send pictures only after they have reached safety.",
     "Pets are welcome in the shelters if they are kept on a lead or in a box.",
@@ -54,6 +54,12 @@ Wanted = tuple[str, dict[str, Scalar]]
 
 Merged = tuple[str, tuple[tuple[str, Scalar], ...]]
 """The same as a key of a dictionary."""
+
+
+def merged(wanted: Wanted) -> Merged:
+    """Return what equal subscriptions have in common."""
+    channel, values = wanted
+    return channel, tuple(values.items())
 
 
 @dataclass(frozen=True)
@@ -92,32 +98,30 @@ class City:
         self._reports = 0
 
     def shelters(self) -> list[Record]:
-        """All shelters as they are now."""
+        """Return all shelters as they are now."""
         return [dict(shelter) for shelter in self._shelters]
 
     def shelter_news(self) -> Record:
-        """Some people come to a shelter or leave it: its record with the places that are free now."""
+        """Let some people come to a shelter or leave it; return its record with the free places."""
         shelter = self._moving_in.choice(self._shelters)
         shelter["places"] = max(0, int(shelter["places"]) + self._moving_in.randint(-20, 15))
         return dict(shelter)
 
     def report(self, now: float) -> Record:
-        """Somebody reports one of the emergencies that are going on; 200 to 1,000 bytes as JSON."""
+        """Return a report of a present emergency; 200 to 1,000 bytes as JSON."""
         draw = self._reporting
         self._reports += 1
         incident = self._incident(int(now // INCIDENT_S), draw.randrange(5))
         lat, lon = _within(*_moved(incident.lat, incident.lon, draw.gauss(0, 0.6), draw.gauss(0, 0.6)))
         severity = min(5, max(1, incident.severity + draw.choice((-1, 0, 0, 1))))
-        opening = (
-            f"{incident.kind.replace('_', ' ').capitalize()} near {incident.district}, level {severity} of 5."
-        )
+        title = incident.kind.replace("_", " ").capitalize()
         record: Record = {
             "id": f"{self.seed}-{self._reports:06d}",
             "kind": incident.kind,
             "lat": lat,
             "lon": lon,
             "severity": severity,
-            "text": opening,
+            "text": f"{title} near {incident.district}, level {severity} of 5.",
         }
         most = draw.randint(SMALLEST + LONGEST_SENTENCE, LARGEST)
         for sentence in draw.sample(ADVICE, len(ADVICE)):
@@ -127,11 +131,11 @@ class City:
         return record
 
     def locations(self, now: float) -> list[Record]:
-        """Where everybody is."""
+        """Return where everybody is."""
         return [{"user": user, **_point(*walk.position(now))} for user, walk in self._walks.items()]
 
     def subscriptions(self, each: float = 8.7) -> dict[str, list[Wanted]]:
-        """What each subscriber subscribes to, some `each` channels with values, never one of them twice."""
+        """Return what each subscriber subscribes to: about `each` channels with values, none of them twice."""
         draw = self._randomness("subscriptions")
         popular = {mix.channel: Popularity(self._choices(mix), mix.skew) for mix in TABLE_III}
         shares = [mix.share for mix in TABLE_III]
@@ -142,27 +146,23 @@ class City:
             while len(own) < wanted:
                 mix = draw.choices(TABLE_III, shares)[0]
                 values = popular[mix.channel].draw(draw)
-                own[mix.channel, tuple(values.items())] = (mix.channel, values)
+                own[merged((mix.channel, values))] = (mix.channel, values)
             everybody[user] = list(own.values())
         return everybody
 
     def merged(self) -> Counter[Merged]:
-        """Equal subscriptions taken together, as a broker does: how many subscribers stand behind each."""
-        return Counter(
-            (channel, tuple(values.items()))
-            for wanted in self.subscriptions().values()
-            for channel, values in wanted
-        )
+        """Count the subscribers of equal subscriptions, which a broker merges."""
+        return Counter(merged(one) for wanted in self.subscriptions().values() for one in wanted)
 
     @staticmethod
     def bounds() -> dict[str, float]:
-        """The edges of the city, in degrees."""
+        """Return the edges of the city, in degrees."""
         south, west = _moved(*CENTRE, -SIZE_KM / 2, -SIZE_KM / 2)
         north, east = _moved(*CENTRE, SIZE_KM / 2, SIZE_KM / 2)
         return {"north": north, "south": south, "east": east, "west": west}
 
     def _choices(self, mix: Mix) -> list[dict[str, Scalar]]:
-        """The values that a channel can be given, the most popular first."""
+        """Return the values that a channel can be given, the most popular first."""
         axes: dict[str, list[dict[str, Scalar]]] = {
             "kind": [{"kind": kind} for kind in KINDS],
             "place": [dict(_point(*place)) for place in self.places],
@@ -182,12 +182,8 @@ class City:
     def _build_shelter(self, number: int) -> Record:
         draw = self._randomness("shelter", number)
         name = f"{draw.choice(DISTRICTS)} {draw.choice(('School', 'Church', 'Gym', 'Library', 'Hall'))} {number}"
-        return {
-            "id": f"shelter{number:03d}",
-            "name": name,
-            **_point(*_somewhere(draw)),
-            "places": draw.randint(40, 400),
-        }
+        place = _point(*_somewhere(draw))
+        return {"id": f"shelter{number:03d}", "name": name, **place, "places": draw.randint(40, 400)}
 
     def _randomness(self, *of: object) -> random.Random:
         return random.Random(" ".join(str(part) for part in (self.seed, *of)))
@@ -223,7 +219,7 @@ class Walk:
         self._leg = next(self._legs)
 
     def position(self, now: float) -> tuple[float, float]:
-        """Where the walker is; `now` never goes back."""
+        """Return where the walker is; `now` never goes back."""
         while now > self._leg.ends:
             self._leg = next(self._legs)
         leg = self._leg
@@ -246,7 +242,7 @@ class Popularity:
 
 
 def size_of(record: Record) -> int:
-    """The bytes of a record as JSON."""
+    """Return the bytes of a record as JSON."""
     return len(json.dumps(record, separators=(",", ":")))
 
 
@@ -272,14 +268,14 @@ def _somewhere(draw: random.Random) -> tuple[float, float]:
 
 
 def _moved(lat: float, lon: float, north_km: float, east_km: float) -> tuple[float, float]:
-    """Measured at the city's centre, so that the city is a rectangle of degrees."""
+    """Move a place; degrees are measured at the city's centre, so that the city is a rectangle of degrees."""
     return lat + north_km / KM_PER_DEGREE, lon + east_km / (KM_PER_DEGREE * math.cos(math.radians(CENTRE[0])))
 
 
 def _within(lat: float, lon: float) -> tuple[float, float]:
-    south, west = _moved(*CENTRE, -SIZE_KM / 2, -SIZE_KM / 2)
-    north, east = _moved(*CENTRE, SIZE_KM / 2, SIZE_KM / 2)
-    return round(min(north, max(south, lat)), 5), round(min(east, max(west, lon)), 5)
+    edges = City.bounds()
+    lat, lon = min(edges["north"], max(edges["south"], lat)), min(edges["east"], max(edges["west"], lon))
+    return round(lat, 5), round(lon, 5)
 
 
 def _flat_km(a: tuple[float, float], b: tuple[float, float]) -> float:

@@ -13,14 +13,10 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from newsstand.client import Client, ClientError, Publisher, new_http
 from newsstand.scenarios.emergencies.city import City
-from newsstand.scenarios.emergencies.people import PASSWORD, Person
-from newsstand.scenarios.emergencies.publishers import Publishers
-from newsstand.scenarios.emergencies.state import Platform, State
-from newsstand.scenarios.emergencies.tally import Tally
+from newsstand.scenarios.emergencies.people import PASSWORD, DemoStatistics, Person, Publishers
+from newsstand.scenarios.emergencies.state import PlatformAddresses, State
 
 EACH = 3.0
 """Subscriptions that a person has, on average."""
@@ -41,27 +37,25 @@ class Cast:
 
     subscribers: int = 300
     duration_s: float | None = 60.0
-    """For ever if None."""
+    """None: until the demo is stopped."""
     speed: float = 1.0
     """How fast time passes in the city."""
     reports_per_s: float = 1.0
     seed: int = 2018
 
 
+@dataclass
 class Driver:
     """One performance."""
 
-    def __init__(
-        self, cast: Cast, people: list[Person], publishers: Publishers, state: State, tally: Tally
-    ) -> None:
-        self.state = state
-        self._cast = cast
-        self._people = people
-        self.publishers = publishers
-        self._tally = tally
+    cast: Cast
+    people: list[Person]
+    publishers: Publishers
+    state: State
+    statistics: DemoStatistics
 
     async def prepare(self, stopping: asyncio.Event) -> None:
-        """Accounts and subscriptions for all, and a first result, which takes Spark longer than all others."""
+        """Make accounts and subscriptions, and wait for a first result, which takes Spark longest."""
         await self.publishers.open()
         over = asyncio.Event()
         watching = asyncio.create_task(self.state.watch(over))
@@ -85,10 +79,10 @@ class Driver:
             async with turn:
                 await person.enrol()
 
-        await asyncio.gather(*(enrol(person) for person in self._people))
+        await asyncio.gather(*(enrol(person) for person in self.people))
 
     async def _rehearsal(self) -> None:
-        somebody = self._people[0]
+        somebody = self.people[0]
         near = (somebody.lat, somebody.lon)
         with suppress(ClientError):
             async with Client(somebody.coordinator, "watchman", PASSWORD, register=True, near=near) as client:
@@ -99,11 +93,11 @@ class Driver:
                 await client.unsubscribe(subscription)
 
     async def play(self, stopping: asyncio.Event) -> dict[str, Any]:
-        """Play until the time is over or `stopping` is set; what came of it."""
+        """Play until the time is over or `stopping` is set; return the summary."""
         over = asyncio.Event()
         self.state.begin()
-        draw = random.Random(self._cast.seed)
-        players = [asyncio.create_task(one.live(draw.uniform(0, ARRIVALS_S), over)) for one in self._people]
+        draw = random.Random(self.cast.seed)
+        players = [asyncio.create_task(one.live(draw.uniform(0, ARRIVALS_S), over)) for one in self.people]
         others = [
             asyncio.create_task(self.publishers.publish(over)),
             asyncio.create_task(self.state.watch(over)),
@@ -111,7 +105,7 @@ class Driver:
         try:
             ending = asyncio.create_task(stopping.wait())
             done, _ = await asyncio.wait(
-                {ending, *others}, timeout=self._cast.duration_s, return_when=asyncio.FIRST_COMPLETED
+                {ending, *others}, timeout=self.cast.duration_s, return_when=asyncio.FIRST_COMPLETED
             )
             ending.cancel()
             for task in done & set(others):
@@ -126,58 +120,55 @@ class Driver:
         return await self._summary(lasted)
 
     async def _summary(self, lasted: float) -> dict[str, Any]:
-        acknowledged = await asyncio.gather(*(self._books_of(one) for one in self._people))
+        acknowledged = await asyncio.gather(*(self._acknowledged_by(one) for one in self.people))
         await self.state.look()
-        tally = self._tally
         snapshot = self.state.snapshot()
         return {
             "seconds": lasted,
-            "subscribers": sum(one.tokens is not None for one in self._people),
-            "subscriptions": sum(len(one.begun) for one in self._people),
+            "subscribers": sum(one.tokens is not None for one in self.people),
+            "subscriptions": sum(len(one.begun) for one in self.people),
             "brokers": len(snapshot["brokers"]),
             "policy": snapshot["policy"],
             **snapshot["totals"],
             "pulled_bytes": self.state.pulled_bytes(),
             "acknowledged": sum(acknowledged),
-            "repeated": tally.repeated,
-            "missed": tally.missed,
-            "troubles": tally.troubles,
-            "last_trouble": tally.last_trouble or None,
-            "latency_ms": {"notification": self.state.notification_ms(), "result": tally.quantiles()},
+            "repeated": self.statistics.repeated,
+            "missed": self.statistics.missed,
+            "troubles": self.statistics.troubles,
+            "last_trouble": self.statistics.last_trouble or None,
+            "latency_ms": {"notification": self.state.notification_ms(), "result": self.statistics.quantiles()},
         }
 
-    async def _books_of(self, person: Person) -> int:
+    async def _acknowledged_by(self, person: Person) -> int:
         try:
             return await person.acknowledged()
         except ClientError as error:
-            self._tally.troubles += 1
-            self._tally.last_trouble = str(error)
+            self.statistics.add_trouble(error)
             return 0
 
 
 @asynccontextmanager
-async def cast_for(platform: Platform, cast: Cast) -> AsyncIterator[Driver]:
+async def cast_for(platform: PlatformAddresses, cast: Cast) -> AsyncIterator[Driver]:
     """Everybody who plays, ready to begin."""
     city = City(cast.seed, users=cast.subscribers)
-    tally = Tally()
+    statistics = DemoStatistics()
     async with (
         new_http() as http,
-        httpx.AsyncClient() as asking,
         Publisher(platform.cluster, platform.cluster_token) as publisher,
     ):
-        publishers = Publishers(city, publisher, tally, cast.speed, cast.reports_per_s)
+        publishers = Publishers(city, publisher, statistics, cast.speed, cast.reports_per_s)
         people = [
             Person(
                 name,
                 wanted,
                 platform.coordinator,
                 http,
-                tally,
+                statistics,
                 random.Random(f"{cast.seed} {name}"),
                 float(publishers.locations[name]["lat"]),
                 float(publishers.locations[name]["lon"]),
             )
             for name, wanted in city.subscriptions(EACH).items()
         ]
-        state = State(platform, publishers, people, tally, asking, cast.duration_s)
-        yield Driver(cast, people, publishers, state, tally)
+        state = State(platform, publishers, people, statistics, http, cast.duration_s)
+        yield Driver(cast, people, publishers, state, statistics)

@@ -1,26 +1,68 @@
-"""The people of the city: each has an account, subscribes, comes and goes, and reads what is new.
-
-They know a platform by the client SDK alone.
-"""
+"""The people of the demo: subscribers, who come and go and read results with the SDK, and publishers."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import aiohttp
 import msgspec
 
-from newsstand.client import Client, ClientError, Result, Subscription, Tokens
-from newsstand.scenarios.emergencies.city import Wanted
-from newsstand.scenarios.emergencies.tally import Tally
+from newsstand.client import Client, ClientError, Publisher, Subscription, Tokens
+from newsstand.scenarios.emergencies.city import City, Record, Wanted
+
+WINDOW_S = 60.0
+"""Latencies on the page are those of the last minute."""
+
+
+@dataclass
+class DemoStatistics:
+    """Counts since the start. One event loop writes it."""
+
+    publications: int = 0
+    received: int = 0
+    repeated: int = 0
+    """Results that were delivered again after a connection was lost."""
+    missed: int = 0
+    """Results that retention removed unread."""
+    troubles: int = 0
+    """Calls that failed and were tried again."""
+    last_trouble: str = ""
+    latencies: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=100_000))
+    """Receipt and latency in milliseconds of results whose subscriber was online when they were made."""
+
+    def add_latency(self, milliseconds: float) -> None:
+        """Add the latency of a result that a connected subscriber received."""
+        self.latencies.append((time.monotonic(), milliseconds))
+
+    def quantiles(self, window_s: float | None = None) -> dict[str, float | None]:
+        """Return median and 99th percentile of the last `window_s` seconds, or of all."""
+        after = 0.0 if window_s is None else time.monotonic() - window_s
+        values = sorted(value for at, value in self.latencies if at >= after)
+        return {name: quantile(values, share, 1) for name, share in (("p50", 0.5), ("p99", 0.99))}
+
+    def add_trouble(self, error: BaseException) -> None:
+        """Count a call that failed and is tried again."""
+        self.troubles += 1
+        self.last_trouble = str(error)
+
+
+def quantile(ordered: Sequence[float], share: float, digits: int | None = None) -> float | None:
+    """Return a quantile of ordered values, rounded if there are `digits`; None without values."""
+    if not ordered:
+        return None
+    found = ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return found if digits is None else round(found, digits)
+
 
 PASSWORD = "a password for the demo"
 ONLINE_S, OFFLINE_S = (8.0, 40.0), (3.0, 15.0)
-"""How long people stay, and stay away."""
+"""How long people are online, and offline, in seconds."""
 
 
 @dataclass
@@ -31,7 +73,7 @@ class Person:
     wanted: Sequence[Wanted]
     coordinator: str
     http: aiohttp.ClientSession
-    tally: Tally
+    statistics: DemoStatistics
     draw: random.Random
     lat: float
     lon: float
@@ -39,20 +81,20 @@ class Person:
     tokens: Tokens | None = None
     subscriptions: list[Subscription] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)
-    """Where each subscription began."""
+    """The first position of each subscription."""
     seen: dict[str, int] = field(default_factory=dict)
-    """How far each was read."""
+    """The last position read of each."""
 
     async def enrol(self) -> None:
-        """Get an account, and subscribe."""
+        """Register and subscribe."""
         try:
             async with self._client() as client:
                 await self._subscriptions(client)
         except ClientError as error:
-            self._tried_in_vain(error)
+            self.statistics.add_trouble(error)
 
     async def live(self, arrives_s: float, over: asyncio.Event) -> None:
-        """Be online and offline in turns, until it is over."""
+        """Be online and offline in turns until `over` is set."""
         await _wait(over, arrives_s)
         while not over.is_set():
             try:
@@ -60,11 +102,11 @@ class Person:
                     subscriptions = await self._subscriptions(client)
                     await self._read(client, subscriptions, over)
             except ClientError as error:
-                self._tried_in_vain(error)
+                self.statistics.add_trouble(error)
             await _wait(over, self.draw.uniform(*OFFLINE_S))
 
     async def acknowledged(self) -> int:
-        """How many results the broker knows to be acknowledged."""
+        """Return how many results are acknowledged at the broker."""
         if self.tokens is None:
             return 0
         async with self._client() as client:
@@ -82,10 +124,6 @@ class Person:
             http=self.http,
             rng=self.draw,
         )
-
-    def _tried_in_vain(self, error: ClientError) -> None:
-        self.tally.troubles += 1
-        self.tally.last_trouble = str(error)
 
     def _keep(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -122,23 +160,85 @@ class Person:
             raise error
 
     async def _take_all(self, client: Client, subscriptions: list[Subscription], since_ms: float) -> None:
-        async for result in client.results(*subscriptions, gone="skip"):
-            self._take(result, since_ms)
-
-    def _take(self, result: Result, since_ms: float) -> None:
-        """In order for each subscription; what came before may come again."""
-        if result.position <= self.seen.get(result.subscription, 0):
-            self.tally.repeated += 1
-            return
-        self.seen[result.subscription] = result.position
-        self.tally.received += 1
-        self.tally.missed += result.missed
-        if result.at_ms >= since_ms:
-            self.tally.came(time.time() * 1000 - result.at_ms)
+        """Count results; those of a subscription are in order, and may be delivered again."""
+        async for result in client.results(*subscriptions, on_removed="skip"):
+            if result.position <= self.seen.get(result.subscription, 0):
+                self.statistics.repeated += 1
+                continue
+            self.seen[result.subscription] = result.position
+            self.statistics.received += 1
+            self.statistics.missed += result.missed
+            if result.at_ms >= since_ms:
+                self.statistics.add_latency(time.time() * 1000 - result.at_ms)
 
 
 async def _wait(over: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(over.wait(), seconds)
-    except TimeoutError:
-        return
+
+
+MOVES_S = 5.0
+"""Seconds between two rounds of locations."""
+
+SHELTER_S = 2.0
+"""Seconds between two news of shelters."""
+
+
+@dataclass
+class Publishers:
+    """Publishes what happens in the city, and has what the map shows of it."""
+
+    city: City
+    publisher: Publisher
+    statistics: DemoStatistics
+    speed: float
+    """How fast time passes in the city."""
+    reports_per_s: float
+    reports: deque[tuple[float, Record]] = field(default_factory=lambda: deque(maxlen=200))
+    """The newest, and when each was published, by the monotonic clock."""
+
+    def __post_init__(self) -> None:
+        self._draw = random.Random(self.city.seed)
+        self.shelters: dict[object, Record] = {str(one["id"]): one for one in self.city.shelters()}
+        self.locations: dict[object, Record] = {str(one["user"]): one for one in self.city.locations(0.0)}
+
+    async def open(self) -> None:
+        """Publish all shelters and all locations."""
+        await self._publish("shelters", list(self.shelters.values()))
+        await self._publish("locations", list(self.locations.values()))
+
+    async def drill(self) -> None:
+        """Publish a report that nobody but the drill's subscriber receives."""
+        drill = {"id": "drill", "kind": "drill", "lat": 0.0, "lon": 0.0, "severity": 5, "text": "Only a drill."}
+        await self.publisher.publish("reports", drill)
+
+    async def publish(self, over: asyncio.Event) -> None:
+        """Publish as things happen, until it is over."""
+        began = time.monotonic()
+        next_report = next_shelter = next_move = 0.0
+        while not over.is_set():
+            now = time.monotonic() - began
+            reports: list[Record] = []
+            while now >= next_report:
+                reports.append(self.city.report(now * self.speed))
+                next_report += self._draw.uniform(0.5, 1.5) / self.reports_per_s
+            if reports:
+                await self._publish("reports", reports)
+                self.reports.extend((time.monotonic(), report) for report in reports)
+            if now >= next_shelter:
+                news = self.city.shelter_news()
+                self.shelters[str(news["id"])] = news
+                await self._publish("shelters", [news])
+                next_shelter = now + SHELTER_S
+            if now >= next_move:
+                places = self.city.locations(now * self.speed)
+                moved = [one for one in places if self.locations[str(one["user"])] != one]
+                self.locations.update({str(one["user"]): one for one in moved})
+                if moved:
+                    await self._publish("locations", moved)
+                next_move = now + MOVES_S
+            await asyncio.sleep(max(0.01, min(next_report, next_shelter, next_move) - (time.monotonic() - began)))
+
+    async def _publish(self, dataset: str, records: list[Record]) -> None:
+        receipt = await self.publisher.publish(dataset, records)
+        self.statistics.publications += receipt.accepted

@@ -93,8 +93,8 @@ export class Chart {
     say(this.#value, this.#format(marked?.value) + ago);
     const lowest = this.#format(Math.min(...values));
     const highest = this.#format(Math.max(...values));
-    const told = last ? `now ${this.#format(last.value)}, lowest ${lowest}, highest ${highest}` : "not known yet";
-    this.#svg.setAttribute("aria-label", `${this.#name} over the last two minutes: ${told}`);
+    const summary = last ? `now ${this.#format(last.value)}, lowest ${lowest}, highest ${highest}` : "not known yet";
+    this.#svg.setAttribute("aria-label", `${this.#name} over the last two minutes: ${summary}`);
   }
 }
 

@@ -96,7 +96,7 @@ function showFigures({ totals, latency_ms: latency, history }) {
     results: [count(totals.results), rate(perSecond(history, "results"))],
     notifications: [count(totals.notifications), `${count(totals.received)} results read`],
     "hit-ratio": [percent(totals.hit_ratio), `${count(totals.hits)} of ${count(totals.hits + totals.misses)}`],
-    told: [milliseconds(latency?.notification?.p50), `p99 ${milliseconds(latency?.notification?.p99)}`],
+    notification: [milliseconds(latency?.notification?.p50), `p99 ${milliseconds(latency?.notification?.p99)}`],
     result: [milliseconds(latency?.result?.p50), `p99 ${milliseconds(latency?.result?.p99)}`],
     fetched: [bytes(totals.fetched_bytes), `${bytes(totals.cached_bytes)} in the caches`],
   };

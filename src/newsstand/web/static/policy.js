@@ -1,4 +1,4 @@
-// The switch: a choice and a button. What it did is told beside it.
+// The switch: a choice and a button. Its outcome is shown beside it.
 
 import { html, say } from "./drawing.js";
 

@@ -1,0 +1,1 @@
+"""Authentication: signatures, credentials, tokens, passwords and signed URLs."""

@@ -1,0 +1,1 @@
+"""The broker's side of the data cluster: HTTP client and webhook."""

@@ -1,0 +1,1 @@
+"""The broker's side of the coordinator: registration, heartbeats and changes."""

@@ -1,0 +1,1 @@
+"""Links between neighbouring brokers of the overlay."""

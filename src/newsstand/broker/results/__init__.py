@@ -1,0 +1,1 @@
+"""Results at a broker: caches, pulls and reads."""

@@ -1,0 +1,1 @@
+"""Subscribers of a broker: sessions, scopes and their durable state."""

@@ -1,0 +1,165 @@
+"""The connections of a broker, and notifications to those that follow a stream.
+
+A notification has the new position and is encoded once for all who follow the stream. A client that does
+not read costs a reference to the newest frame of each stream it follows, and is closed when that lasts too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from newsstand.broker.websocket.connection import PING, Connection, notification_frame, suspension_frame
+from newsstand.wire.notifications import CloseCode
+
+
+class _OnlineSubscriber:
+    """The connections and the streams of a subscriber that is online."""
+
+    __slots__ = ("connections", "streams")
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.streams: set[str] = set()
+
+
+@dataclass(eq=False, repr=False)
+class Hub:
+    """All connections of one broker process; used from the event loop's thread only. Times are Unix milliseconds.
+
+    The streams of a subscriber are known while it is online.
+    """
+
+    high_water: int = 65_536
+    stuck_after_ms: int = 30_000
+    ping_every_ms: int = 20_000
+    on_offline: Callable[[str], None] = lambda subscriber: None
+    """Called with each subscriber whose last connection has closed."""
+
+    def __post_init__(self) -> None:
+        self._online: dict[str, _OnlineSubscriber] = {}
+        self._followers: dict[str, set[Connection]] = {}
+        self._connections: set[Connection] = set()
+        self._leave = self.leave  # one bound method for all connections
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._connections)
+
+    @property
+    def streams(self) -> set[str]:
+        """The streams that have followers."""
+        return set(self._followers)
+
+    @property
+    def subscribers(self) -> int:
+        return len(self._online)
+
+    def online(self, subscriber: str) -> bool:
+        return subscriber in self._online
+
+    def connections_of(self, subscriber: str) -> int:
+        presence = self._online.get(subscriber)
+        return 0 if presence is None else len(presence.connections)
+
+    def join(self, connection: Connection, subscriber: str, session: str, expires_ms: int) -> None:
+        """Add a connection until its token expires; it follows the streams of the subscriber."""
+        if connection.closing:
+            return
+        connection.set_limits(self.high_water)
+        connection.on_close = self._leave
+        connection.subscriber, connection.session, connection.expires_ms = subscriber, session, expires_ms
+        self._connections.add(connection)
+        presence = self._online.setdefault(subscriber, _OnlineSubscriber())
+        presence.connections.append(connection)
+        for stream in presence.streams:
+            self._followers[stream].add(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """Remove a connection; connections call this themselves when they close."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        presence = self._online[connection.subscriber]
+        presence.connections.remove(connection)
+        for stream in presence.streams:
+            self._drop(stream, (connection,))
+        if not presence.connections:
+            del self._online[connection.subscriber]
+            self.on_offline(connection.subscriber)
+
+    def follow(self, subscriber: str, stream: str) -> None:
+        """Let all connections of a subscriber that is online follow a stream."""
+        presence = self._online.get(subscriber)
+        if presence is not None:
+            presence.streams.add(stream)
+            self._followers.setdefault(stream, set()).update(presence.connections)
+
+    def unfollow(self, subscriber: str, stream: str) -> None:
+        presence = self._online.get(subscriber)
+        if presence is not None and stream in presence.streams:
+            presence.streams.remove(stream)
+            self._drop(stream, presence.connections)
+
+    def notify(self, stream: str, position: int, now: int) -> int:
+        """Send the position of a stream to all followers; return the number of connections."""
+        followers = self._followers.get(stream)
+        if not followers:
+            return 0
+        frame = notification_frame(stream, position)
+        for connection in followers:
+            if connection.paused:
+                connection.stuck_since = connection.stuck_since or now
+                connection.deliver(stream, frame)
+            else:
+                connection.write(frame)
+        return len(followers)
+
+    def suspended(self, stream: str, position: int, suspended: object) -> None:
+        """Notify all followers that a stream was suspended, or resumed if `suspended` is None."""
+        frame = suspension_frame(stream, position, suspended)
+        for connection in self._followers.get(stream, ()):
+            connection.deliver(f"suspended {stream}", frame)
+
+    def sweep(self, now: int) -> None:
+        """Close connections that have expired or stopped reading; ping silent ones.
+
+        To be called about once a second.
+        """
+        for connection in tuple(self._connections):
+            if connection.expires_ms <= now:
+                connection.close(CloseCode.UNAUTHORIZED, "the token has expired")
+            elif connection.paused:
+                connection.stuck_since = connection.stuck_since or now
+                if now - connection.stuck_since >= self.stuck_after_ms:
+                    connection.close(CloseCode.TOO_SLOW, "the client stopped reading")
+            elif connection.heard or connection.busy:
+                connection.heard = connection.pinged = False
+                connection.quiet_since = now
+            elif not connection.pinged:
+                if now - connection.quiet_since >= self.ping_every_ms:
+                    connection.pinged = True
+                    connection.quiet_since = now
+                    connection.write(PING)
+            elif now - connection.quiet_since >= self.stuck_after_ms:
+                connection.close(CloseCode.TOO_SLOW, "the client does not answer pings")
+
+    def close(self, code: int, reason: str, *, subscriber: str | None = None, session: str | None = None) -> int:
+        """Close all connections, those of a subscriber or of a session; return their number."""
+        if subscriber is None:
+            among: Iterable[Connection] = self._connections
+        else:
+            presence = self._online.get(subscriber)
+            among = () if presence is None else presence.connections
+        chosen = [connection for connection in among if session is None or connection.session == session]
+        for connection in chosen:
+            connection.close(code, reason)
+        return len(chosen)
+
+    def _drop(self, stream: str, connections: Iterable[Connection]) -> None:
+        followers = self._followers[stream]
+        followers.difference_update(connections)
+        if not followers:
+            del self._followers[stream]

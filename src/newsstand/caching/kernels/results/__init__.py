@@ -1,0 +1,1 @@
+"""Compiled replay of result caches."""

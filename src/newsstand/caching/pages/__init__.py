@@ -1,0 +1,1 @@
+"""Page caches and their policies."""

@@ -1,0 +1,1 @@
+"""Result caches and their policies."""

@@ -1,0 +1,1 @@
+"""Commands for publications, channels, pages and the log."""

@@ -1,0 +1,1 @@
+"""Ingestion: schemas, validation, publications and the latest record of each key."""

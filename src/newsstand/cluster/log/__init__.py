@@ -1,0 +1,1 @@
+"""The ingest log: its contract and its implementations."""

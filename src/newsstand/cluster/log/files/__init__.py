@@ -1,0 +1,1 @@
+"""The ingest log in files."""

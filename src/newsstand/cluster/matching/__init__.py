@@ -1,0 +1,1 @@
+"""Matching: scheduling and executing channels on Spark."""

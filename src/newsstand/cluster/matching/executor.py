@@ -1,0 +1,315 @@
+"""Executions of channels: match new publications with all subscriptions, and store the results exactly once.
+
+A channel's position in its new dataset is stored together with its results. An execution always begins at that
+position, whatever Spark or a crash has left of earlier attempts, so no publication is left out or matched twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from newsstand.cluster.log.contract import Log
+from newsstand.cluster.matching.failing_values import failing_streams, values_can_fail
+from newsstand.cluster.matching.matcher import SparkMatches, match
+from newsstand.cluster.matching.tables import Tables
+from newsstand.cluster.metrics import Metrics
+from newsstand.cluster.query.parser import Body
+from newsstand.cluster.results.model import Execution
+from newsstand.cluster.results.stores import ResultStores
+from newsstand.concurrency.pacing import Backoff
+from newsstand.model import ChannelDefinition, Dataset
+from newsstand.spark.cancellation import end_runaway_tasks
+from newsstand.spark.internals import caused_by_data, first_line, root_cause
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExecutorLimits:
+    """Limits and intervals of an executor."""
+
+    timeout_s: float = 300.0
+    """Seconds after which an execution is cancelled."""
+    cancel_interval_s: float = 0.2
+    """Seconds between two cancellations of an execution, which may start another job after the first one."""
+    close_s: float = 10.0
+    """Seconds that cancelled tasks have to end when the executor is closed."""
+    runaway_checks: int = 3
+    """Checks at which a cancelled task must still run before a warning is logged."""
+    first_retry_s: float = 1.0
+    """The longest wait before the first repetition of an execution that failed; it doubles each time."""
+    longest_retry_s: float = 60.0
+    broadcast_publications: int = 200_000
+    """A batch of more publications is not broadcast to Spark's executors."""
+    error_chars: int = 500
+    """Characters of an error, or of values, that are stored and logged."""
+
+
+@dataclass(frozen=True)
+class PublicationBatch:
+    """Publications of one dataset that were read already: after < seq <= through."""
+
+    frame: DataFrame
+    after: int
+    through: int
+
+
+@dataclass(frozen=True)
+class ExecutionFailure:
+    """Why a channel makes no progress."""
+
+    error: str
+    since_ms: int
+    attempts: int
+    retry_at: float
+    """Seconds of the monotonic clock."""
+
+
+@dataclass(eq=False)
+class RunningChannel:
+    """A channel that is executed again and again, and the state of its executions."""
+
+    channel: ChannelDefinition
+    body: Body
+    datasets: Mapping[str, Dataset]
+    """The datasets that its body reads."""
+    failure: ExecutionFailure | None = None
+    seconds: float = 0.0
+    """The duration of its last execution."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    began: float | None = None
+    """The start of the present execution, in seconds of the monotonic clock."""
+    removed: bool = False
+    """Whether the channel was dropped or redefined, and is not to be executed again."""
+
+    @property
+    def definition(self) -> str:
+        """A digest of the channel's query and parameters."""
+        text = repr((self.channel.query, self.channel.new, self.channel.parameters))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def tag(self) -> str:
+        """The tag of the Spark jobs of its executions."""
+        return f"newsstand-channel-{self.channel.name}-{id(self)}"
+
+
+@dataclass(eq=False)
+class Executor:
+    """Executes channels, one execution of a channel at a time. Methods may be called from several threads."""
+
+    spark: SparkSession
+    log: Log
+    stores: ResultStores
+    tables: Tables
+    now_ms: Callable[[], int]
+    metrics: Metrics
+    max_batch: int
+    notify: Callable[[], object] = lambda: None
+    """Called when the outboxes of brokers may have new entries."""
+    limits: ExecutorLimits = ExecutorLimits()
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self.limits.first_retry_s, self.limits.longest_retry_s)
+        self._cancelled = threading.Event()
+        """Set while tasks of cancelled executions may be running."""
+        self._has_cancelled = False
+        self._runaway: set[str] = set()
+        """Such tasks that the last check found."""
+        self._checks = 0
+        """Successive checks that found such tasks."""
+
+    def remove(self, running: RunningChannel) -> None:
+        """Stop executing a channel: cancel its present execution, and return when it has ended."""
+        running.removed = True
+        cancelled = False
+        while not running.lock.acquire(timeout=self.limits.cancel_interval_s):
+            self._cancel(running.tag)
+            cancelled = True
+        running.lock.release()
+        if cancelled:
+            self._cancelled.set()  # again: at an earlier check its stage may not have ended
+
+    def end_cancelled(self) -> None:
+        """End the tasks of cancelled executions that do not end by themselves."""
+        if not self._cancelled.is_set():
+            return
+        self._cancelled.clear()
+        try:
+            self._runaway = end_runaway_tasks(self.spark, self._runaway)
+        except Exception:
+            self._cancelled.set()
+            raise
+        self._checks = self._checks + 1 if self._runaway else 0
+        if self._runaway:
+            self._cancelled.set()
+        if self._checks == self.limits.runaway_checks:
+            logger.warning(
+                "tasks of cancelled executions that continue to run: %d; each occupies a core until it ends",
+                self.runaway_tasks,
+            )
+
+    def close(self) -> None:
+        """Stop the tasks of cancelled executions, which would occupy cores of the session; give up in time."""
+        limits, quiet_checks = self.limits, 0
+        deadline = time.monotonic() + limits.close_s
+        while self._has_cancelled and quiet_checks < limits.runaway_checks and time.monotonic() < deadline:
+            self._cancelled.set()
+            self.end_cancelled()
+            quiet_checks = 0 if self._runaway else quiet_checks + 1
+            time.sleep(limits.cancel_interval_s)
+
+    @property
+    def runaway_tasks(self) -> int:
+        """The number of tasks of cancelled executions that several successive checks found running."""
+        return len(self._runaway) if self._checks >= self.limits.runaway_checks else 0
+
+    def _cancel(self, tag: str) -> None:
+        self.spark.sparkContext.cancelJobsWithTag(tag)
+        self._has_cancelled = True
+        self._cancelled.set()
+
+    def advance(self, running: RunningChannel, through: int, batch: PublicationBatch | None = None) -> None:
+        """Execute a channel on all publications up to `through` that it has not seen, in slices if they are many.
+
+        A failure is stored in `running` and retried later; it never reaches the caller or other channels.
+        """
+        with running.lock:
+            try:
+                while not running.removed:
+                    position = self.stores.results.position(running.channel.name)
+                    if position is None or position >= through:
+                        break
+                    whole = batch is not None and batch.after <= position
+                    until = through if whole else min(through, position + self.max_batch)
+                    self._execute_or_suspend(running, position, until, batch)
+                running.failure = None
+            except Exception as error:
+                if not running.removed:  # a removed channel was cancelled: it does not fail
+                    running.failure = self._failure(running, error)
+
+    @contextmanager
+    def _limited(self, running: RunningChannel) -> Iterator[None]:
+        """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
+
+        Tags, and not job groups: the group of a micro-batch belongs to its streaming query.
+        """
+        context, tag, timeout_s = self.spark.sparkContext, running.tag, self.limits.timeout_s
+        ended, overdue = threading.Event(), threading.Event()
+
+        def cancel() -> None:
+            while not ended.wait(self.limits.cancel_interval_s if overdue.is_set() else timeout_s):
+                overdue.set()
+                self._cancel(tag)
+
+        context.addJobTag(tag)
+        # Jobs of one pool run in the order of submission, and pools share the cores.
+        context.setLocalProperty("spark.scheduler.pool", running.channel.name)
+        running.began = time.monotonic()
+        threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
+        try:
+            yield
+        except Exception as error:
+            if overdue.is_set():
+                raise TimeoutError(
+                    f"the execution was cancelled after {timeout_s:g} s; make the query cheaper, or raise "
+                    "execution_timeout of [cluster]"
+                ) from error
+            raise
+        finally:
+            ended.set()
+            if overdue.is_set():
+                self._cancelled.set()  # again: at an earlier check its stage may not have ended
+            running.began = None
+            context.removeJobTag(tag)
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+    def _execute_or_suspend(
+        self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
+    ) -> None:
+        """Execute a channel; if it fails on values, suspend their streams and go on with the others."""
+        while True:
+            try:
+                with self._limited(running):
+                    return self._execute(running, after, through, batch)
+            except Exception as error:
+                if running.removed or not caused_by_data(error):
+                    raise
+                with self._limited(running):
+                    if not self._suspend(running, after, through, batch):
+                        raise
+
+    def _execute(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> None:
+        channel = running.channel
+        began = time.monotonic()
+        values = self.tables.values(channel)
+        streams = values.frame()
+        frame = None if values.empty else self._matching(running, after, through, batch)(streams)
+        execution = Execution(channel.name, channel.new, after, through, self.now_ms())
+        stored = self.stores.results.store(execution, () if frame is None else SparkMatches(frame))
+        running.seconds = time.monotonic() - began
+        self.metrics.executed(channel.name, running.seconds, stored.results)
+        if stored.streams:
+            self.notify()
+
+    def _matching(
+        self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
+    ) -> Callable[[DataFrame], DataFrame]:
+        """Return a function that matches values with the publications after < seq <= through."""
+        if batch is None or after < batch.after:
+            new = self.log.frame(self.spark, running.datasets[running.channel.new], after, through)
+        else:
+            new = batch.frame if after == batch.after else batch.frame.where(F.col("_seq") > after)
+        stored = {name: self.tables.stored(running.datasets[name]) for name in running.body.stored}
+        small = through - after <= self.limits.broadcast_publications
+        return lambda streams: match(running.body, new, stored, streams, broadcast_new=small)
+
+    def _suspend(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> bool:
+        """Find the streams whose values an execution fails on, and suspend them; False if there are none."""
+        channel = running.channel
+        matching = self._matching(running, after, through, batch)
+        subscribed = self.tables.values(channel).frame()
+        if not values_can_fail(running.body, matching(subscribed)):
+            return False
+
+        def error_of(first: int, last: int) -> str | None:
+            matched = matching(subscribed.where(F.col("stream").between(first, last)))
+            try:
+                # Every column has a part in this, so that Spark computes them all.
+                matched.agg(F.sum(F.octet_length("payload")), F.max("ordinal")).collect()
+            except Exception as error:
+                if not caused_by_data(error):
+                    raise
+                return root_cause(error)
+            return None
+
+        streams = sorted(self.stores.subscriptions.active_streams(channel.name))
+        values = dict(streams)
+        found = 0
+        for stream, error in failing_streams(streams, error_of):
+            line = " ".join(error.split())[: self.limits.error_chars]
+            self.stores.subscriptions.suspend(channel.name, stream, line, running.definition, self.now_ms())
+            self.tables.refresh(channel, [stream])
+            given = repr(list(values[stream]))[: self.limits.error_chars]
+            logger.warning("channel %s: stream %d (%s) is suspended: %s", channel.name, stream, given, line)
+            self.notify()
+            found += 1
+        return found > 0
+
+    def _failure(self, running: RunningChannel, error: Exception) -> ExecutionFailure:
+        before, line = running.failure, first_line(error)
+        if before is None:
+            logger.warning("channel %s fails: %s", running.channel.name, line)
+        self.metrics.failed(running.channel.name)
+        attempts = before.attempts + 1 if before else 1
+        since_ms = before.since_ms if before else self.now_ms()
+        return ExecutionFailure(line, since_ms, attempts, time.monotonic() + self._backoff.wait_s(attempts - 1))

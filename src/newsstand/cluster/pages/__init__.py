@@ -1,0 +1,1 @@
+"""Pages at their origin: storage, named pages, redirects and pushes."""

@@ -1,0 +1,1 @@
+"""Channel queries: parsing, checking and rewriting."""

@@ -1,0 +1,1 @@
+"""Results: streams, subscriptions and the outbox of brokers, in SQLite or PostgreSQL."""

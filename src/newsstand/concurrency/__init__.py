@@ -1,0 +1,1 @@
+"""Back-off, single flight, batching, background loops and rate limits."""

@@ -1,0 +1,1 @@
+"""Configuration: TOML tables, environment and options, read with units and checked."""

@@ -1,0 +1,1 @@
+"""Locations, distances and networks on the globe."""

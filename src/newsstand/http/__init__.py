@@ -1,0 +1,1 @@
+"""HTTP: the protocol, limits, bodies, errors, logs and metrics of every server, and one client."""

@@ -1,0 +1,1 @@
+"""Reproduction of bad2018."""

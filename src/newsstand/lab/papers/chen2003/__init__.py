@@ -1,0 +1,1 @@
+"""Reproduction of chen2003."""

@@ -1,0 +1,1 @@
+"""Reproduction of storage2011."""

@@ -1,0 +1,1 @@
+"""Claims, statistics, figures, reports and cached runs."""

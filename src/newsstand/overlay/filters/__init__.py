@@ -1,0 +1,1 @@
+"""Filters on the attributes of messages."""

@@ -1,0 +1,1 @@
+"""Routing tables of the overlay."""

@@ -1,0 +1,1 @@
+"""Algorithms that plan storages and assign topics."""

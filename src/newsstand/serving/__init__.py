@@ -1,1 +1,0 @@
-"""What every server of the platform does the same way: errors, bodies, request log, start and stop."""

@@ -1,0 +1,1 @@
+"""SQLite: connections, migrations, pools and group commit."""

@@ -1,0 +1,1 @@
+"""Messages and JSON shapes that processes of the platform exchange, each defined once for both sides."""

@@ -1,0 +1,1 @@
+"""The broker workload of bad2018."""

@@ -1,0 +1,1 @@
+"""The news workload of chen2003."""

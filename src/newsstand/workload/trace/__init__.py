@@ -1,0 +1,1 @@
+"""Traces: tables, validation, sources and the writer."""

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from support.broker.fixtures import press
+
+__all__ = ["press"]

@@ -1,0 +1,76 @@
+"""An execution past its time limit is cancelled, and the other channels continue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from support.cluster.in_process import opened
+from support.waiting import eventually
+
+from newsstand.cluster.service import ClusterLimits
+from newsstand.spark.cancellation import end_runaway_tasks
+from newsstand.spark.internals import jvm
+
+# Ten billion pairs, in many small steps that Spark can cancel.
+APP = """
+[datasets.reports]
+fields = { id = "string", kind = "string" }
+
+[channels.slow]
+parameters = { kind = "string" }
+query = '''
+SELECT r.id, count(*) AS pairs FROM reports r JOIN explode(sequence(1, 100000)) AS a(x)
+JOIN explode(sequence(1, 100000)) AS b(y) WHERE r.kind = :kind AND pow(a.x, b.y) + length(r.id) <> 3 GROUP BY r.id
+'''
+
+[channels.of_kind]
+parameters = { kind = "string" }
+query = "SELECT r.id FROM reports r WHERE r.kind = :kind"
+
+[cluster]
+execution_timeout = "TIMEOUT"
+"""
+
+
+def assert_no_task_runs(spark: SparkSession) -> None:
+    """Require that a closed cluster leaves no task behind; Java 20 and later cannot stop one."""
+    if jvm(spark).java.lang.Runtime.version().feature() < 20:
+        assert end_runaway_tasks(spark) == set()
+
+
+@pytest.mark.timeout(120)
+def test_execution_past_limit_cancelled_and_others_continue(spark: SparkSession, tmp_path: Path) -> None:
+    with opened(tmp_path, APP.replace("TIMEOUT", "2s"), spark) as here:
+        here.subscribe("slow", "flood")
+        (other,) = here.subscribe("of_kind", "flood")
+        here.publish({"id": "a", "kind": "flood"})
+        eventually(lambda: here.cluster.definitions.channel_status("slow")["failing"] is not None)
+        failing = here.cluster.definitions.channel_status("slow")["failing"]
+        assert isinstance(failing, dict)
+        assert failing["error"].startswith("TimeoutError: the execution was cancelled after 2 s")
+        eventually(lambda: len(here.cluster.subscriptions.read(other.id, 0, None, 10)) == 1)
+        here.cluster.definitions.drop_channel("slow")
+    assert_no_task_runs(spark)
+
+
+@pytest.mark.timeout(120)
+def test_slow_execution_reported_and_drop_does_not_wait(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, APP.replace("TIMEOUT", "1h"), spark, ClusterLimits(slow_s=3.0)) as here:
+        here.subscribe("slow", "flood")
+        (other,) = here.subscribe("of_kind", "flood")
+        here.publish({"id": "a", "kind": "flood"})
+        eventually(lambda: here.cluster.definitions.channel_status("slow")["executing_seconds"] is not None)
+        assert not [one for one in here.cluster.degraded() if "slow" in one]
+        eventually(lambda: "channel slow has been executed for more than 3 s" in here.cluster.degraded())
+        seconds = here.cluster.definitions.channel_status("slow")["executing_seconds"]
+        assert isinstance(seconds, float)
+        assert seconds > 3
+        here.cluster.definitions.drop_channel("slow")
+        assert not [one for one in here.cluster.degraded() if "slow" in one]
+        assert "channel slow fails" not in caplog.text
+        eventually(lambda: len(here.cluster.subscriptions.read(other.id, 0, None, 10)) == 1)
+    assert_no_task_runs(spark)

@@ -1,0 +1,1 @@
+"""Brokers under test, and what they talk to."""

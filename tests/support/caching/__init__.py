@@ -1,0 +1,1 @@
+"""Oracles, traces and vectors for cache policies."""

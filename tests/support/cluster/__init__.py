@@ -1,0 +1,1 @@
+"""Data clusters under test, and the contracts of their stores and logs."""

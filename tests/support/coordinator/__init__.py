@@ -1,0 +1,1 @@
+"""Coordinators under test."""

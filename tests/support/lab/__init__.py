@@ -1,0 +1,1 @@
+"""Small traces for the lab, and commands that share one Spark."""

@@ -1,0 +1,1 @@
+"""Small problems of planning, and plain solutions."""

@@ -1,0 +1,1 @@
+"""Small worlds of push-caching."""

@@ -1,0 +1,1 @@
+"""Settings of survival models, and a plain model."""

@@ -1,0 +1,1 @@
+"""The dashboard under test, in a browser."""
