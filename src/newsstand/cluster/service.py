@@ -99,7 +99,7 @@ class DataCluster:
             self.notifier.wake,
             ExecutorLimits(options.execution_timeout_s),
         )
-        self._scheduler = Scheduler(spark, log, stores, self._executor, data / "scratch", options.max_batch)
+        self._scheduler = Scheduler(spark, log, stores, self._executor, options.max_batch)
         changes = threading.RLock()
         self.publications = Publications(
             self.catalog,
@@ -164,7 +164,7 @@ class DataCluster:
         """Return the components that are not ready; the reasons go to the log only."""
         lacking = []
         if self._scheduler.problems():  # logged by the scheduler
-            lacking.append("a stream of Spark's")
+            lacking.append("micro-batches")
         if self.spark_stopped.is_set():
             lacking.append("Spark")
         try:

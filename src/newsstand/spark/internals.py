@@ -6,12 +6,13 @@ This is the one place to look at when Spark is upgraded.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -119,15 +120,149 @@ def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
         catalog.dropGlobalTempView(name)
 
 
-# Streaming
+Way = tuple[int, ...]
+"""A place in a plan: the indices of children on the way from the root."""
 
 
-def batch_end_offset(checkpoint: Path, batch: int) -> str:
-    """Return the end offset of a micro-batch with one source, which Spark writes down before the batch begins.
+@dataclass(frozen=True)
+class PlanTemplate:
+    """The analysed plan of a frame, in which the rows of local relations can be replaced by others.
 
-    The file has three lines: a version, metadata, and the offset.
+    Spark parses, resolves and checks a plan once, and not again for each frame that is made from the template.
     """
-    return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2]
+
+    spark: SparkSession
+    leaves: Mapping[Way, tuple[str, Any]]
+    """The local relations, by name."""
+    inner: Mapping[Way, tuple[Any, Any]]
+    """The nodes on the ways to them, with their children."""
+
+    @classmethod
+    def of(cls, frame: DataFrame, relations: Mapping[str, DataFrame]) -> PlanTemplate | None:
+        """Return the template of a frame that was made from these relations.
+
+        None if a relation is kept outside of the plan, because it has many rows, or if the plan has subqueries.
+        """
+        spark = frame.sparkSession
+        identity = jvm(spark).java.lang.System.identityHashCode
+        plan = jvm(spark).org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases.apply(
+            frame._jdf.queryExecution().analyzed()
+        )
+        rows = {name: _local_rows(relation) for name, relation in relations.items()}
+        if any(one is None for one in rows.values()) or not plan.subqueriesAll().isEmpty():
+            return None
+        names = {identity(one): name for name, one in rows.items()}
+        leaves: dict[Way, tuple[str, Any]] = {}
+        inner: dict[Way, tuple[Any, Any]] = {}
+
+        def visit(node: Any, way: Way) -> bool:
+            children = node.children()
+            if _is_local(node):
+                name = names.get(identity(node.data()))
+                if name is not None:
+                    leaves[way] = name, node
+                return name is not None
+            found = [visit(children.apply(index), (*way, index)) for index in range(children.size())]
+            if any(found):
+                inner[way] = node, children
+            return any(found)
+
+        visit(plan, ())
+        return cls(spark, leaves, inner) if {name for name, _ in leaves.values()} == set(relations) else None
+
+    def frame(self, relations: Mapping[str, DataFrame]) -> DataFrame | None:
+        """Return the frame with other relations; None if one of them is kept outside of the plan."""
+        rows = {name: _local_rows(relation) for name, relation in relations.items()}
+        if any(one is None for one in rows.values()):
+            return None
+        plan = self._replaced((), rows)
+        plan.setAnalyzed()
+        ofRows = jvm(self.spark).org.apache.spark.sql.classic.Dataset.ofRows
+        return DataFrame(ofRows(self.spark._jsparkSession, plan), self.spark)
+
+    def _replaced(self, way: Way, rows: Mapping[str, Any]) -> Any:
+        if way in self.leaves:
+            name, leaf = self.leaves[way]
+            return leaf.copy(leaf.output(), rows[name], False, leaf.stream())
+        node, children = self.inner[way]
+        for index in range(children.size()):
+            below = (*way, index)
+            if below in self.leaves or below in self.inner:
+                children = children.updated(index, self._replaced(below, rows))
+        return node.withNewChildren(children)
+
+
+def _is_local(plan: Any) -> bool:
+    return bool(plan.getClass().getSimpleName() == "LocalRelation")
+
+
+def _local_rows(frame: DataFrame) -> Any:
+    """Return the rows of a frame that were given with its plan, in Spark's own form; None if they were not."""
+    plan = frame._jdf.queryExecution().logical()
+    return plan.data() if _is_local(plan) else None
+
+
+class Broadcasts:
+    """The relations that executions of similar plans have broadcast, so that the next execution uses them again.
+
+    Spark compares the plans of two broadcasts with the data of their local relations (`sameResult`). One thread
+    at a time uses an object of this class.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[Any] = []
+
+    def reuse(self, frame: DataFrame) -> DataFrame:
+        """Return a frame with the same rows, in which known broadcasts take the place of equal ones."""
+        spark = frame.sparkSession
+        used: list[Any] = []
+        plan = self._with_known(spark, frame._jdf.queryExecution().executedPlan(), used)
+        gone = [one for one in self._known if all(one is not other for other in used)]
+        self._known = used
+        for one in gone:
+            _destroy(one)
+        session = spark._jsparkSession
+        return DataFrame(session.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False), spark)
+
+    def clear(self) -> None:
+        """Forget all broadcasts, after an execution that may have failed during one, or that was the last."""
+        known, self._known = self._known, []
+        for one in known:
+            _destroy(one)
+
+    def _with_known(self, spark: SparkSession, node: Any, used: list[Any]) -> Any:
+        if node.getClass().getSimpleName() == "BroadcastExchangeExec":
+            for one in (*used, *self._known):
+                if one.sameResult(node):
+                    if all(one is not other for other in used):
+                        used.append(one)
+                    reused = jvm(spark).org.apache.spark.sql.execution.exchange.ReusedExchangeExec
+                    return reused(node.output(), one)
+            used.append(node)
+            return node
+        children = changed = node.children()
+        for index in range(children.size()):
+            below = children.apply(index)
+            replaced = self._with_known(spark, below, used)
+            if replaced is not below:
+                changed = changed.updated(index, replaced)
+        return node if changed is children else node.withNewChildren(changed)
+
+
+def _destroy(exchange: Any) -> None:
+    """Release the memory of a broadcast that has ended; one that failed has none."""
+    future = exchange.relationFuture()
+    if future.isDone() and not future.isCancelled():
+        try:
+            future.get().destroy(False)
+        except Py4JError:
+            return
+
+
+def has_nested_loops(frame: DataFrame) -> bool:
+    """Return whether a frame is executed with a join that compares all pairs of rows."""
+    plan = physical_plan(frame)
+    return "NestedLoopJoin" in plan or "CartesianProduct" in plan
 
 
 _DATA_MESSAGE = re.compile(r"\[(INVALID_FORMAT|[^\]]*\]((?!SQLSTATE: ).)*SQLSTATE: (22|21000|P0001))", re.DOTALL)

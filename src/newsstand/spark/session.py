@@ -85,18 +85,6 @@ def settings(
 EXECUTIONS_AT_ONCE = 4
 """Executions that can each use all cores of a machine at the same time."""
 
-_LOCAL_FILES = {
-    # Hadoop otherwise starts processes (chmod, readlink) for each file of a checkpoint: twice the time of a batch.
-    # They weaken recovery from a checkpoint, which is not used: positions are stored with the results.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # Hadoop does not ask the process for its umask. Scratch files and tables hold publications.
-    "spark.hadoop.fs.permissions.umask-mode": "077",
-}
-
 
 def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
     """Return settings for a data cluster, which runs many small executions, overridden by those of its app."""
@@ -106,16 +94,13 @@ def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
         "spark.master": f"local[{EXECUTIONS_AT_ONCE * (os.cpu_count() or 1)},4]",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.pollingDelay": "20ms",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.sql.leafNodeDefaultParallelism": "1",  # a few publications are one task
         # Rows in a plan are hashed and compared for each execution; larger relations stay outside the plan.
         "spark.sql.execution.arrow.localRelationThreshold": "256KB",
         "spark.sql.runSQLOnFiles": "false",  # a channel's query reads only datasets
         "spark.scheduler.mode": "FAIR",  # a long execution does not delay a short one
         # An expression that recurses too deeply, such as a regular expression, fails its task, not the process.
         "spark.executor.killOnFatalError.depth": "0",
-        **_LOCAL_FILES,
         **configured,
     }
 

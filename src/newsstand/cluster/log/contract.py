@@ -11,6 +11,7 @@ the time of acceptance (Unix milliseconds). Readers get the number as `_seq`.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,11 @@ from newsstand.errors import BadInput
 from newsstand.model import Dataset
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+POLL_S = 0.02
+"""Seconds between two looks at the head of a log that does not report new records."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +92,16 @@ class Log(ABC):
     def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
         """Return the same records as a DataFrame of the dataset's fields with `_seq`, `_at` and `_page`."""
 
-    @abstractmethod
-    def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:
-        """Return the present and future records after `after`, at most `limit` of them in a micro-batch."""
+    def table(self, dataset: Dataset, after: int, until: int) -> pa.Table | None:
+        """Return the same records as a table, if they are few enough to be read on the driver."""
+        return None
 
-    @abstractmethod
-    def until(self, offset: str) -> int:
-        """Return the last record that an offset of `stream` includes, as Spark writes it to its checkpoint."""
+    def wait(self, dataset: str, after: int, timeout_s: float) -> int:
+        """Return the head as soon as it is past `after`, or after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while (head := self.head(dataset)) <= after and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(POLL_S, left))
+        return head
 
     @abstractmethod
     def verify(self) -> None:

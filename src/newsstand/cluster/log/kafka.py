@@ -25,8 +25,7 @@ from newsstand.errors import BadInput, Busy
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql import DataFrame, SparkSession
 
     from newsstand.model import Dataset
 
@@ -310,20 +309,7 @@ class KafkaLog(Log):
             return spark.createDataFrame([], spark_schema(dataset))
         topic = self._topic(dataset.name)
         offsets = {"startingOffsets": _offsets(topic, after), "endingOffsets": _offsets(topic, until)}
-        return self._load(spark.read, dataset, offsets)
-
-    def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:
-        topic = self._topic(dataset.name)
-        self._client.create(topic)  # Spark fails for a topic that does not exist yet
-        options = {"startingOffsets": _offsets(topic, after), "maxOffsetsPerTrigger": str(limit)}
-        return self._load(spark.readStream, dataset, options)
-
-    def until(self, offset: str) -> int:
-        try:
-            (partitions,) = json.loads(offset).values()
-            return int(partitions["0"])
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise BadInput(f"offset {offset[:80]!r}: not one of a Kafka topic of one partition") from None
+        return self._load(spark, dataset, offsets)
 
     def verify(self) -> None:
         """Do nothing: the servers verify their data."""
@@ -356,9 +342,7 @@ class KafkaLog(Log):
                 raise BadInput(f"topic {topic}, offset {message.offset()}: not a record of Newsstand")
             yield LogEntry((message.offset() or 0) + 1, int(match[1]), line)
 
-    def _load(
-        self, reader: DataFrameReader | DataStreamReader, dataset: Dataset, options: Mapping[str, str]
-    ) -> DataFrame:
+    def _load(self, spark: SparkSession, dataset: Dataset, options: Mapping[str, str]) -> DataFrame:
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
@@ -368,7 +352,7 @@ class KafkaLog(Log):
             "maxRecordsPerPartition": str(self._limits.task_records),
         }
         try:
-            messages = reader.format("kafka").options(**always, **options).load()
+            messages = spark.read.format("kafka").options(**always, **options).load()
         except AnalysisException as error:
             if "Failed to find data source" not in str(error) and "DATA_SOURCE_NOT_FOUND" not in str(error):
                 raise

@@ -20,10 +20,12 @@ from pyspark.sql import functions as F
 from newsstand.cluster.log.contract import Log
 from newsstand.cluster.matching.failing_values import failing_streams, values_can_fail
 from newsstand.cluster.matching.matcher import SparkMatches, match
-from newsstand.cluster.matching.tables import Tables
+from newsstand.cluster.matching.micro_batches import PublicationBatch, read_batch
+from newsstand.cluster.matching.prepared import PreparedChannel
+from newsstand.cluster.matching.tables import TableParts, Tables
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
-from newsstand.cluster.results.model import Execution
+from newsstand.cluster.results.model import Execution, Matches
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.concurrency.pacing import Backoff
 from newsstand.model import ChannelDefinition, Dataset
@@ -48,19 +50,14 @@ class ExecutorLimits:
     first_retry_s: float = 1.0
     """The longest wait before the first repetition of an execution that failed; it doubles each time."""
     longest_retry_s: float = 60.0
+    prepared_bytes: int = 128 * 2**10
+    """Size of publications up to which an execution uses the channel's prepared plan."""
+    prepared_results: int = 50_000
+    """Results of an execution after which the next one does not use it, since one task computes them all."""
     broadcast_publications: int = 200_000
     """A batch of more publications is not broadcast to Spark's executors."""
     error_chars: int = 500
     """Characters of an error, or of values, that are stored and logged."""
-
-
-@dataclass(frozen=True)
-class PublicationBatch:
-    """Publications of one dataset that were read already: after < seq <= through."""
-
-    frame: DataFrame
-    after: int
-    through: int
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,17 @@ class RunningChannel:
     failure: ExecutionFailure | None = None
     seconds: float = 0.0
     """The duration of its last execution."""
+    many: bool = False
+    """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     began: float | None = None
     """The start of the present execution, in seconds of the monotonic clock."""
+    prepared: PreparedChannel = field(init=False)
     removed: bool = False
     """Whether the channel was dropped or redefined, and is not to be executed again."""
+
+    def __post_init__(self) -> None:
+        self.prepared = PreparedChannel(self.body)
 
     @property
     def definition(self) -> str:
@@ -135,6 +138,7 @@ class Executor:
         while not running.lock.acquire(timeout=self.limits.cancel_interval_s):
             self._cancel(running.tag)
             cancelled = True
+        running.prepared.clear()
         running.lock.release()
         if cancelled:
             self._cancelled.set()  # again: at an earlier check its stage may not have ended
@@ -251,32 +255,65 @@ class Executor:
     def _execute(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> None:
         channel = running.channel
         began = time.monotonic()
-        values = self.tables.values(channel)
-        streams = values.frame()
-        frame = None if values.empty else self._matching(running, after, through, batch)(streams)
+        matches = self._matches(running, after, through, batch)
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, () if frame is None else SparkMatches(frame))
+        stored = self.stores.results.store(execution, matches)
         running.seconds = time.monotonic() - began
+        running.many = stored.results > self.limits.prepared_results
         self.metrics.executed(channel.name, running.seconds, stored.results)
         if stored.streams:
             self.notify()
 
-    def _matching(
+    def _matches(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
+    ) -> Matches:
+        """Return the results of an execution."""
+        values = self.tables.values(running.channel)
+        parts = values.parts()
+        if not parts.base_rows and not parts.has_changed:
+            return ()
+        publications = self._publications(running, after, through, batch)
+        few = publications.table is not None and publications.table.nbytes <= self.limits.prepared_bytes
+        if few and not running.many:
+            stored = {name: self._stored(running, name) for name in running.body.stored}
+            try:
+                found = running.prepared.match(publications.frame, parts, stored)
+            except Exception as error:
+                running.prepared.clear()
+                if not caused_by_data(error):
+                    raise
+                # The base may have values that were suspended since.
+                values.reload()
+            else:
+                if found is not None:
+                    batches: Matches = found.to_batches()
+                    return batches
+        return SparkMatches(self._matching(running, publications)(values.frame()))
+
+    def _publications(
+        self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
+    ) -> PublicationBatch:
+        """Return the publications after < seq <= through."""
+        if batch is not None and after >= batch.after:
+            return batch.since(after)
+        return read_batch(self.spark, self.log, running.datasets[running.channel.new], after, through)
+
+    def _stored(self, running: RunningChannel, name: str) -> DataFrame | TableParts:
+        dataset = running.datasets[name]
+        return self.tables.stored_parts(dataset) or self.tables.stored(dataset)
+
+    def _matching(
+        self, running: RunningChannel, publications: PublicationBatch
     ) -> Callable[[DataFrame], DataFrame]:
-        """Return a function that matches values with the publications after < seq <= through."""
-        if batch is None or after < batch.after:
-            new = self.log.frame(self.spark, running.datasets[running.channel.new], after, through)
-        else:
-            new = batch.frame if after == batch.after else batch.frame.where(F.col("_seq") > after)
+        """Return a function that matches values with publications."""
         stored = {name: self.tables.stored(running.datasets[name]) for name in running.body.stored}
-        small = through - after <= self.limits.broadcast_publications
-        return lambda streams: match(running.body, new, stored, streams, broadcast_new=small)
+        small = publications.through - publications.after <= self.limits.broadcast_publications
+        return lambda streams: match(running.body, publications.frame, stored, streams, "new" if small else None)
 
     def _suspend(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> bool:
         """Find the streams whose values an execution fails on, and suspend them; False if there are none."""
         channel = running.channel
-        matching = self._matching(running, after, through, batch)
+        matching = self._matching(running, self._publications(running, after, through, batch))
         subscribed = self.tables.values(channel).frame()
         if not values_can_fail(running.body, matching(subscribed)):
             return False

@@ -26,7 +26,7 @@ from newsstand.cluster.log.contract import Log
 from newsstand.cluster.matching.tables import values_table
 from newsstand.cluster.query.dialect import DISTANCE, SYNTAX
 from newsstand.cluster.query.parser import Body, parse_body
-from newsstand.cluster.query.rewrite import Views, evaluation_sql
+from newsstand.cluster.query.rewrite import Broadcast, Views, evaluation_sql
 from newsstand.cluster.results.model import BatchTask
 from newsstand.errors import BadQuery
 from newsstand.model import ChannelDefinition, Dataset, JsonObject, Values
@@ -40,13 +40,14 @@ def match(
     new: DataFrame,
     stored: Mapping[str, DataFrame],
     values: DataFrame,
-    broadcast_new: bool = True,
+    broadcast: Broadcast | None = "new",
     as_json: bool = True,
 ) -> DataFrame:
     """Return the results of one execution, with the columns of `MATCHED`; payloads are structs without `as_json`.
 
-    `values` has `stream` and a column `p_<name>` for each parameter. With `broadcast_new` the new publications are
-    sent to the partitions of the values, so that an execution costs one scan of the values and the matches.
+    `values` has `stream` and a column `p_<name>` for each parameter. With "new" as `broadcast`, the publications
+    are sent to the partitions of the values, so that an execution costs one scan of the values and the matches.
+    With "others", the values and the stored records are sent to the publications.
     """
     # Global views, because frames may belong to different sessions; dropped as soon as the plan is analysed.
     spark = new.sparkSession
@@ -56,7 +57,7 @@ def match(
     try:
         for name, frame in frames.items():
             frame.createOrReplaceGlobalTempView(name)
-        return spark.sql(evaluation_sql(body, views, broadcast_new, as_json))
+        return spark.sql(evaluation_sql(body, views, broadcast, as_json))
     finally:
         drop_global_views(spark, frames)
 

@@ -1,6 +1,6 @@
 """When channels are executed: continuous ones as publications arrive, repetitive ones every period.
 
-Continuous channels over one dataset share one Structured Streaming query, whose micro-batches they all see.
+Continuous channels over one dataset share its micro-batches.
 Repetitive channels with one dataset and period share a reading of the log. Periods are measured by the monotonic
 clock, so that changes of the wall clock have no effect (docs/decisions/0011).
 """
@@ -8,21 +8,19 @@ clock, so that changes of the wall clock have no effect (docs/decisions/0011).
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
 from newsstand.cluster.log.contract import Log
-from newsstand.cluster.matching.executor import Executor, PublicationBatch, RunningChannel
-from newsstand.cluster.matching.stream_query import StreamQuery, StreamQueryLimits
+from newsstand.cluster.matching.executor import Executor, RunningChannel
+from newsstand.cluster.matching.micro_batches import MicroBatches, MicroBatchLimits, PublicationBatch, read_batch
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.errors import LogDamage
 from newsstand.model import Dataset
@@ -39,9 +37,9 @@ class SchedulerLimits:
     """Seconds between two checks of what is due."""
     concurrency: int = 64
     """Executions that run at the same time: a long one must leave room for the others."""
-    patience_s: float = 3.0
+    patience_s: float = 1.0
     """Seconds that channels sharing a reading of the log wait for one another."""
-    streams: StreamQueryLimits = StreamQueryLimits()  # noqa: RUF009
+    micro_batches: MicroBatchLimits = MicroBatchLimits()  # noqa: RUF009
 
 
 @dataclass(eq=False)
@@ -61,16 +59,15 @@ class Scheduler:
     log: Log
     stores: ResultStores
     executor: Executor
-    scratch: Path
     max_batch: int
     limits: SchedulerLimits = SchedulerLimits()
 
     def __post_init__(self) -> None:
         self._channels: dict[str, RunningChannel] = {}
-        self._streams: dict[str, StreamQuery] = {}
+        self._micro_batches: dict[str, MicroBatches] = {}
         self._due: dict[tuple[str, float], float] = {}
         self._behind: set[str] = set()
-        """Continuous channels that may be behind their stream, which does not wait for them."""
+        """Continuous channels that may be behind the micro-batches, which do not wait for them."""
         self._executing: set[RunningChannel] = set()
         """Channels with an execution that is running, or that waits for a thread."""
         self._tasks: list[PeriodicTask] = []
@@ -81,7 +78,7 @@ class Scheduler:
         self._channel_pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="execution")
         """For the executions of single channels, which may take long."""
         self._task_pool = ThreadPoolExecutor(2, thread_name_prefix="periodic-task")
-        """For what must neither wait for executions nor delay the clock: periodic tasks and streaming queries."""
+        """For periodic tasks, which must neither wait for executions nor delay the clock."""
         self._timer = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def every(self, seconds: float, work: Callable[[], object]) -> None:
@@ -90,8 +87,6 @@ class Scheduler:
 
     def start(self) -> None:
         """Start executing."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.scratch.mkdir(parents=True)
         self._timer.start()
 
     def stop(self) -> None:
@@ -104,8 +99,8 @@ class Scheduler:
             channels = list(self._channels.values())
         for running in channels:
             self.executor.remove(running)
-        for stream in self._streams.values():
-            stream.stop()
+        for one in self._micro_batches.values():
+            one.stop()
         self._pool.shutdown(cancel_futures=True)
         self._channel_pool.shutdown(cancel_futures=True)
 
@@ -148,8 +143,9 @@ class Scheduler:
             return sorted(self._behind)
 
     def problems(self) -> list[str]:
-        """Return what prevents executions: failing streams, and channels with a damaged log."""
-        found = [f"stream of {name}: {one.error}" for name, one in list(self._streams.items()) if one.error]
+        """Return what prevents executions: datasets that cannot be read, and channels with a damaged log."""
+        batches = list(self._micro_batches.items())
+        found = [f"micro-batches of {name}: {one.error}" for name, one in batches if one.error]
         for running in list(self._channels.values()):
             failure = running.failure
             if failure is not None and failure.error.startswith("LogDamage"):
@@ -173,7 +169,7 @@ class Scheduler:
                 task.due = now + task.seconds
         with self._lock:
             channels = list(self._channels.values())
-        self._submit("streams", self._task_pool, self._keep_streams_running, channels, now)
+        self._submit("micro-batches", self._task_pool, self._follow_datasets, channels)
         cohorts: dict[tuple[str, float], list[RunningChannel]] = {}
         for running in channels:
             if running.failure is not None or running.channel.name in self._behind:
@@ -231,7 +227,7 @@ class Scheduler:
         after, batch = min(behind), None
         if len(behind) > 1 and through - after <= self.max_batch:
             with suppress(LogDamage):  # each channel that reads it fails with it
-                batch = PublicationBatch(self.log.frame(self.spark, dataset, after, through), after, through)
+                batch = read_batch(self.spark, self.log, dataset, after, through)
         self.advance(members, through, batch)
 
     def advance(self, members: Sequence[RunningChannel], through: int, batch: PublicationBatch | None) -> None:
@@ -242,7 +238,8 @@ class Scheduler:
             current = self._claim([one for one in members if self._channels.get(one.channel.name) is one])
         if not current:
             return
-        shared = batch.frame if batch is not None and len(current) > 1 else None
+        several = batch is not None and batch.table is None and len(current) > 1
+        shared = batch.frame if batch is not None and several else None
         if shared is not None:
             shared.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         try:
@@ -284,10 +281,10 @@ class Scheduler:
         finally:
             self._release(running)
 
-    # Streams
+    # Micro-batches
 
-    def _keep_streams_running(self, channels: list[RunningChannel], now: float) -> None:
-        """Start the streams that continuous channels need, restart failed ones, stop the others."""
+    def _follow_datasets(self, channels: list[RunningChannel]) -> None:
+        """Start the micro-batches that continuous channels need, and stop the others."""
         needed: Mapping[str, Dataset] = {
             running.channel.new: running.datasets[running.channel.new]
             for running in channels
@@ -295,38 +292,32 @@ class Scheduler:
         }
         if self._stopping.is_set():
             return
-        for name in set(self._streams) - set(needed):
-            self._streams.pop(name).stop()
+        for name in [name for name, one in self._micro_batches.items() if needed.get(name) != one.dataset]:
+            self._micro_batches.pop(name).stop()
         for name, dataset in needed.items():
-            stream = self._streams.get(name)
-            if stream is not None and stream.dataset != dataset:
-                stream.stop()
-                stream = None
-            if stream is None:
-                stream = self._streams[name] = self._stream_of(dataset)
-            stream.keep_running(now)
+            if name not in self._micro_batches:
+                self._micro_batches[name] = self._follow(dataset)
 
-    def _stream_of(self, dataset: Dataset) -> StreamQuery:
+    def _follow(self, dataset: Dataset) -> MicroBatches:
         name = dataset.name
 
         def position() -> int:
-            """Return the earliest position of the channels that use the stream."""
+            """Return the earliest position of the channels that use the micro-batches."""
             positions = [self.stores.results.position(running.channel.name) for running in self.continuous(name)]
             return min((one for one in positions if one is not None), default=self.log.head(name))
 
-        return StreamQuery(
+        return MicroBatches(
             dataset,
             self.spark,
             self.log,
-            self.scratch,
             self.max_batch,
             position,
             lambda batch: self.advance(self.continuous(name), batch.through, batch),
-            self.limits.streams,
+            self.limits.micro_batches,
         )
 
     def continuous(self, dataset: str) -> list[RunningChannel]:
-        """Return the channels that use the stream of a dataset; those still being executed catch up later."""
+        """Return the channels that use micro-batches of a dataset; those still being executed catch up later."""
         with self._lock:
             every = [
                 running

@@ -30,6 +30,26 @@ StreamValues = tuple[int, Values]
 """A stream and its values."""
 
 
+@dataclass(frozen=True)
+class TableParts:
+    """A table in parts: rows that are cached on Spark, and small relations that change between executions."""
+
+    key: str
+    base: DataFrame
+    stale: DataFrame
+    """The keys of rows of the base that have changed or were removed."""
+    changed: DataFrame
+    """Rows that have changed."""
+    stale_keys: frozenset[Key]
+    base_rows: int
+    has_changed: bool
+
+    def frame(self) -> DataFrame:
+        """Return the table."""
+        unchanged = self.base.join(broadcast(self.stale), self.key, "left_anti").select(self.base.columns)
+        return unchanged.unionAll(self.changed)
+
+
 @dataclass(eq=False)
 class CachedTable(Generic[Item]):
     """A table on Spark: `load` returns all items by key, `build` makes a table whose column `key` is the key.
@@ -49,7 +69,9 @@ class CachedTable(Generic[Item]):
         self._rows = 0
         self._changed: dict[Key, Item] = {}
         self._removed: set[Key] = set()
+        self._parts: TableParts | None = None
         self._frame: DataFrame | None = None
+        self._reload = False
         self._lock = threading.Lock()
         self._building = threading.Lock()
 
@@ -58,7 +80,7 @@ class CachedTable(Generic[Item]):
         with self._lock:
             self._changed.update(items)
             self._removed.difference_update(items)
-            self._frame = None
+            self._parts = self._frame = None
 
     def remove(self, keys: Iterable[Key]) -> None:
         """Remove items; unknown keys are ignored."""
@@ -66,24 +88,32 @@ class CachedTable(Generic[Item]):
             for key in keys:
                 self._changed.pop(key, None)
                 self._removed.add(key)
-            self._frame = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the table is certainly empty; known after the first call of `frame`."""
-        return self._base is not None and self._rows == 0 and not self._changed
+            self._parts = self._frame = None
 
     def frame(self) -> DataFrame:
         """Return the present items."""
+        parts = self.parts()
+        with self._lock:
+            if self._parts is parts and self._frame is not None:
+                return self._frame
+        frame = parts.frame() if parts.stale_keys else parts.base
+        with self._lock:
+            if self._parts is parts:
+                self._frame = frame
+        return frame
+
+    def parts(self) -> TableParts:
+        """Return the present items in parts. The same object is returned until something changes."""
         with self._building:
             with self._lock:
                 changes = len(self._changed) + len(self._removed)
-                if self._base is not None and changes <= max(self.min_changes, self._rows // 5):
-                    if self._frame is None:
-                        self._frame = self._with_changes(self._base)
-                    return self._frame
+                few = changes <= max(self.min_changes, self._rows // 5)
+                if self._base is not None and few and not self._reload:
+                    return self._parts_of(self._base)
                 # Later changes are kept apart; earlier ones are in what is loaded now.
-                self._changed, self._removed, self._frame = {}, set(), None
+                self._changed, self._removed = {}, set()
+                self._parts = self._frame = None
+                self._reload = False
             old, self._base = self._base, None  # a failure below must not leave a base without its changes
             try:
                 self._base = self._new_base()
@@ -91,8 +121,12 @@ class CachedTable(Generic[Item]):
                 if old is not None:
                     old.unpersist()
             with self._lock:
-                self._frame = frame = self._with_changes(self._base)
-            return frame
+                return self._parts_of(self._base)
+
+    def reload(self) -> None:
+        """Build a new base at the next use."""
+        with self._lock:
+            self._reload = True
 
     def close(self) -> None:
         """Release the cached rows."""
@@ -105,15 +139,20 @@ class CachedTable(Generic[Item]):
         self._rows = base.persist(StorageLevel.MEMORY_AND_DISK_DESER).count()
         return base
 
-    def _with_changes(self, base: DataFrame) -> DataFrame:
-        if not self._changed and not self._removed:
-            return base
-        stale = pa.array([*self._changed, *self._removed], self.build(()).schema.field(self.key).type)
-        keys = self.spark.createDataFrame(pa.table([stale], [self.key]))
-        unchanged = base.join(broadcast(keys), self.key, "left_anti").select(base.columns)
-        if not self._changed:
-            return unchanged
-        return unchanged.unionAll(self.spark.createDataFrame(self.build(self._changed.values())))
+    def _parts_of(self, base: DataFrame) -> TableParts:
+        if self._parts is None:
+            keys = [*self._changed, *self._removed]
+            stale = pa.array(keys, self.build(()).schema.field(self.key).type)
+            self._parts = TableParts(
+                self.key,
+                base,
+                self.spark.createDataFrame(pa.table([stale], [self.key])),
+                self.spark.createDataFrame(self.build(self._changed.values())),
+                frozenset(keys),
+                self._rows,
+                bool(self._changed),
+            )
+        return self._parts
 
 
 class Tables:
@@ -126,6 +165,8 @@ class Tables:
         self._stores = stores
         self._values: dict[str, CachedTable[StreamValues]] = {}
         self._stored: dict[str, tuple[Dataset, CachedTable[StoredRecord]]] = {}
+        self._appended: dict[str, tuple[Dataset, int, DataFrame]] = {}
+        """The records of datasets without a key, up to a publication."""
         self._lock = threading.Lock()
         self._updating = threading.Lock()
         """Held from reading the store until a table of values reflects it."""
@@ -164,10 +205,27 @@ class Tables:
 
     def stored(self, dataset: Dataset) -> DataFrame:
         """Return the stored records of a dataset: the latest per key, or all that were ever published to it."""
+        parts = self.stored_parts(dataset)
+        return self._all_records(dataset) if parts is None else self._latest_of(dataset).frame()
+
+    def stored_parts(self, dataset: Dataset) -> TableParts | None:
+        """Return the latest record per key in parts; None for a dataset without a key."""
         if not dataset.keyed:
-            return self._log.frame(self._spark, dataset, 0, self._log.head(dataset.name))
+            return None
         self.catch_up(dataset)
-        return self._latest_of(dataset).frame()
+        return self._latest_of(dataset).parts()
+
+    def _all_records(self, dataset: Dataset) -> DataFrame:
+        """Return all records of a dataset; the same frame while none is added."""
+        head = self._log.head(dataset.name)
+        with self._lock:
+            known = self._appended.get(dataset.name)
+            if known is not None and known[:2] == (dataset, head):
+                return known[2]
+        frame = self._log.frame(self._spark, dataset, 0, head)
+        with self._lock:
+            self._appended[dataset.name] = dataset, head, frame
+        return frame
 
     def catch_up(self, dataset: Dataset) -> None:
         """Apply what was published to a keyed dataset since the last call."""
@@ -185,6 +243,7 @@ class Tables:
         """Drop the stored records of a dataset that was changed or dropped."""
         with self._lock:
             known = self._stored.pop(name, None)
+            self._appended.pop(name, None)
         if known is not None:
             known[1].close()
 

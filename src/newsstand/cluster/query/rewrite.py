@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlglot import exp
 
@@ -25,12 +26,15 @@ VALUES = "__v"
 JOINED = "__r"
 """The alias of what is joined before the values."""
 
+Broadcast = Literal["new", "others"]
+"""Which side of the joins is sent to all executors: the new publications, or the values and the stored records."""
+
 STREAM, PUBLICATION, PAGE, SIZE = "__stream", "__publication", "__page_id", "__page_size"
 """Columns that are added to those of the body."""
 
 
 def flatten(
-    query: exp.Query, body: Body, hidden: Sequence[exp.Expr], with_provenance: bool, broadcast_new: bool
+    query: exp.Query, body: Body, hidden: Sequence[exp.Expr], with_provenance: bool, broadcast: Broadcast | None
 ) -> exp.Query | None:
     """Return a query with its rows for all values, and more columns; None if it cannot be flattened.
 
@@ -38,21 +42,21 @@ def flatten(
     """
     if isinstance(query, exp.Subquery):
         plain = not query.args.get("order") and not query.args.get("limit") and not query.args.get("offset")
-        return flatten(query.this.copy(), body, hidden, with_provenance, broadcast_new) if plain else None
+        return flatten(query.this.copy(), body, hidden, with_provenance, broadcast) if plain else None
     if isinstance(query, exp.SetOperation):
         # Rows that are compared with each other cannot have the column of their publication.
         with_provenance = with_provenance and isinstance(query, exp.Union) and not query.args.get("distinct")
         left, right = query.args["this"], query.args["expression"]
         if query.args.get("by_name"):
             return None
-        sides = [flatten(side.copy(), body, (), with_provenance, broadcast_new) for side in (left, right)]
+        sides = [flatten(side.copy(), body, (), with_provenance, broadcast) for side in (left, right)]
         if sides[0] is None or sides[1] is None:
             return None
         left.replace(sides[0])
         right.replace(sides[1])
         return query
     assert isinstance(query, exp.Select)
-    return _flat_select(query, body, hidden, with_provenance, broadcast_new) if _can_be_flat(query) else None
+    return _flat_select(query, body, hidden, with_provenance, broadcast) if _can_be_flat(query) else None
 
 
 def _can_be_flat(select: exp.Select) -> bool:
@@ -90,7 +94,7 @@ def _is_windowed(node: exp.Expr) -> bool:
 
 
 def _flat_select(
-    select: exp.Select, body: Body, hidden: Sequence[exp.Expr], with_provenance: bool, broadcast_new: bool
+    select: exp.Select, body: Body, hidden: Sequence[exp.Expr], with_provenance: bool, broadcast: Broadcast | None
 ) -> exp.Select:
     stream = exp.column(STREAM, table=VALUES)
     new = _new_alias(select)
@@ -104,32 +108,32 @@ def _flat_select(
     select.append("expressions", exp.alias_(stream.copy(), STREAM))
     fill_markers(select)
     add_cells(select, VALUES)
-    _join_values(select, values_source(body), new, broadcast_new)
+    _join_values(select, values_source(body), new, broadcast)
     return select
 
 
-def _join_values(select: exp.Select, values: exp.Subquery, new: str | None, broadcast_new: bool) -> None:
+def _join_values(select: exp.Select, values: exp.Subquery, new: str | None, broadcast: Broadcast | None) -> None:
     joins = select.args.get("joins") or []
     inner = all(
         not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
     )
-    broadcast = [new] if new else []
+    rows = [new] if new else []
     laterals = any(isinstance(item, exp.Lateral) for item in from_items(select))
     if inner and not laterals:
-        broadcast += _order_joins(select, values, new)
+        rows += _order_joins(select, values, new)
     elif inner and not any(
         item.find(exp.Column, exp.Query) and VALUES in tables_of(item) for item in from_items(select)
     ):
         parts = _predicates(select)
-        rows = [part for part in parts if VALUES not in tables_of(part)]
-        _join_first(select, from_items(select), rows, [part for part in parts if part not in rows], [values])
-        broadcast += [JOINED]
+        free = [part for part in parts if VALUES not in tables_of(part)]
+        _join_first(select, from_items(select), free, [part for part in parts if part not in free], [values])
+        rows += [JOINED]
     else:
         select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
-    if broadcast_new:
+    if broadcast is not None:
         for block in select.find_all(exp.Select):
-            here = {item.alias_or_name for item in from_items(block)}
-            _hint(block, [alias for alias in broadcast if alias in here])
+            here = [item.alias_or_name for item in from_items(block)]
+            _hint(block, [alias for alias in here if (alias in rows) == (broadcast == "new")])
 
 
 def _hint(select: exp.Select, aliases: Sequence[str]) -> None:
@@ -280,13 +284,13 @@ class Views:
     values: str
 
 
-def evaluation_sql(body: Body, views: Views, broadcast_new: bool = True, as_json: bool = True) -> str:
+def evaluation_sql(body: Body, views: Views, broadcast: Broadcast | None = "new", as_json: bool = True) -> str:
     """Return the query whose rows are those of `results.MATCHED`; without `as_json` the payload is a struct."""
     with not_too_deep(f"channels.{body.channel.name}.query"):
         query = body.tree.copy()
         keys, hidden = _order(body, query)
         limit, offset = _pop_count(query, "limit"), _pop_count(query, "offset")
-        inner = flatten(query.copy(), body, hidden, True, broadcast_new) or _lateral(query, body, hidden)
+        inner = flatten(query.copy(), body, hidden, True, broadcast) or _lateral(query, body, hidden)
         _name_views(inner, views)
         return _results(body, write_sql(inner), keys, limit, offset, as_json)
 

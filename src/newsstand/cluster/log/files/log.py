@@ -1,7 +1,6 @@
 """The ingest log in files, the default, and its source for Spark; `segments` defines the format of the files.
 
-The driver and the executors only share a folder with the writing process. An offset is the number of the last
-record that it includes, so a checkpoint does not depend on the files of the log.
+The driver and the executors only share a folder with the writing process.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from newsstand.cluster.ingest.schema import (
@@ -52,10 +50,6 @@ MIN_TASK_RECORDS = 10_000
 """Minimum records of a task, except for the only task of a batch."""
 
 
-Offset = dict[str, int]
-"""An offset, `{"seq": n}`: the last record that it includes."""
-
-
 class LogSource(DataSource):
     """The records of a dataset as rows of `spark_schema`; `FileLog` sets the options."""
 
@@ -69,12 +63,9 @@ class LogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return LogReader(*self._arguments())
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        return LogStreamReader(*self._arguments())
-
     def _arguments(self) -> tuple[Path, Dataset, int, int, int]:
-        after, bound, tasks = (int(self.options[name]) for name in ("after", "bound", "tasks"))
-        return Path(self.options["folder"]), self._dataset(), after, bound, tasks
+        after, until, tasks = (int(self.options[name]) for name in ("after", "until", "tasks"))
+        return Path(self.options["folder"]), self._dataset(), after, until, tasks
 
     def _dataset(self) -> Dataset:
         return parse_dataset(self.options["name"], json.loads(self.options["dataset"]))
@@ -89,20 +80,20 @@ class RecordRange(InputPartition):
 
 
 @dataclass
-class _RangeReader:
-    """Reads ranges of records; `bound` is the last record of a batch, or the maximum size of a micro-batch."""
+class LogReader(DataSourceReader):
+    """A reader of the records after < seq <= until."""
 
     folder: Path
     dataset: Dataset
     after: int
-    bound: int
+    until: int
     tasks: int
 
-    def ranges(self, after: int, until: int) -> list[RecordRange]:
-        """Divide records among at most `tasks` tasks."""
-        count = until - after
+    def partitions(self) -> Sequence[RecordRange]:
+        """Divide the records among at most `tasks` tasks."""
+        count = self.until - self.after
         tasks = max(1, min(self.tasks, count // MIN_TASK_RECORDS))
-        bounds = [after + count * task // tasks for task in range(tasks + 1)]
+        bounds = [self.after + count * task // tasks for task in range(tasks + 1)]
         return [RecordRange(*one) for one in pairwise(bounds)] if count > 0 else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -116,44 +107,6 @@ class _RangeReader:
             # On a network file system an executor may see less than the driver; to continue would lose records.
             wanted = f"the records {after + 1} to {until}"
             raise BadInput(f"{self.folder}: only {rows} of {wanted} can be read here; is the folder shared?")
-
-
-class LogReader(_RangeReader, DataSourceReader):
-    """A reader of one batch."""
-
-    def partitions(self) -> Sequence[RecordRange]:
-        return self.ranges(self.after, self.bound)
-
-
-class LogStreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader in micro-batches."""
-
-    _target: int | None = None
-
-    def initialOffset(self) -> Offset:  # noqa: N802
-        return {"seq": self.after}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self.bound)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._head()
-
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        newest = self._head() if self._target is None else self._target
-        if not isinstance(limit, ReadAllAvailable):
-            most = limit.max_rows if isinstance(limit, ReadMaxRows) else self.bound
-            newest = min(newest, start["seq"] + most)
-        return {"seq": max(newest, start["seq"])}
-
-    def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return {"seq": self._head()}
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[RecordRange]:
-        return self.ranges(start["seq"], end["seq"])
-
-    def _head(self) -> int:
-        return (read_head(self.folder) or EMPTY).seq
 
 
 logger = logging.getLogger(__name__)
@@ -190,6 +143,7 @@ class FileLog(Log):
         self._read_only = read_only
         self._writers: dict[str, FileLogWriter] = {}
         self._opening = threading.Lock()
+        self._appended = threading.Condition()
         self._lock: int | None = None
         if not read_only:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +161,10 @@ class FileLog(Log):
         publisher: str | None = None,
     ) -> AppendResult:
         require_appendable(lines, key)
-        return self._writer(dataset).append(lines, at_ms, key, publisher)
+        result = self._writer(dataset).append(lines, at_ms, key, publisher)
+        with self._appended:
+            self._appended.notify_all()
+        return result
 
     def head(self, dataset: str) -> int:
         return self._head(dataset).seq
@@ -217,33 +174,32 @@ class FileLog(Log):
         return read_entries(find_slices(self._folder(dataset), after, head.seq if until is None else until, head))
 
     def frame(self, spark: SparkSession, dataset: Dataset, after: int, until: int) -> DataFrame:
-        head = self._head(dataset.name)
-        slices = find_slices(self._folder(dataset.name), after, until, head)
-        if sum(one.end - one.begin for one in slices) <= self._limits.driver_bytes:
-            return spark.createDataFrame(line_table(b"".join(read_chunks(slices)), dataset), spark_schema(dataset))
-        options = self._options(spark, dataset, after, min(until, head.seq))
-        return spark.read.format(LogSource.name()).options(**options).load()
-
-    def stream(self, spark: SparkSession, dataset: Dataset, after: int, limit: int) -> DataFrame:
-        options = self._options(spark, dataset, after, limit)
-        return spark.readStream.format(LogSource.name()).options(**options).load()
-
-    def _options(self, spark: SparkSession, dataset: Dataset, after: int, bound: int) -> dict[str, str]:
+        table = self.table(dataset, after, until)
+        if table is not None:
+            return spark.createDataFrame(table, spark_schema(dataset))
         spark.dataSource.register(LogSource)
-        return {
+        options = {
             "folder": str(self._folder(dataset.name)),
             "name": dataset.name,
             "dataset": json.dumps(dataset_table(dataset)),
             "after": str(after),
-            "bound": str(bound),
+            "until": str(min(until, self.head(dataset.name))),
             "tasks": str(spark.sparkContext.defaultParallelism),
         }
+        return spark.read.format(LogSource.name()).options(**options).load()
 
-    def until(self, offset: str) -> int:
-        try:
-            return int(json.loads(offset)["seq"])
-        except (ValueError, TypeError, KeyError):
-            raise BadInput(f'{offset[:80]!r} is not an offset of a log, such as {{"seq": 7}}') from None
+    def table(self, dataset: Dataset, after: int, until: int) -> pa.Table | None:
+        slices = find_slices(self._folder(dataset.name), after, until, self._head(dataset.name))
+        if sum(one.end - one.begin for one in slices) > self._limits.driver_bytes:
+            return None
+        return line_table(b"".join(read_chunks(slices)), dataset)
+
+    def wait(self, dataset: str, after: int, timeout_s: float) -> int:
+        if self._read_only:
+            return super().wait(dataset, after, timeout_s)
+        with self._appended:
+            self._appended.wait_for(lambda: self._lock is None or self.head(dataset) > after, timeout_s)
+        return self.head(dataset)
 
     def verify(self) -> None:
         for dataset in dataset_folders(self.folder):
@@ -269,6 +225,8 @@ class FileLog(Log):
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
+        with self._appended:
+            self._appended.notify_all()
 
     def _folder(self, dataset: str) -> Path:
         require_name(f"dataset {dataset[:80]!r}", dataset, BadInput)

@@ -1,0 +1,118 @@
+"""Executions on few publications, at a cost that does not grow with the number of subscriptions.
+
+Spark analyses the query of a channel once. Later executions replace the publications in the analysed plan, and
+whatever else has changed a little. The values of the subscriptions and the stored records are broadcast once, and
+again after they have changed much (docs/decisions/0034).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.tables import TableParts
+from newsstand.cluster.query.parser import Body
+from newsstand.cluster.query.rewrite import Broadcast
+from newsstand.cluster.results.model import MATCH_SCHEMA
+from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops
+
+Stored = DataFrame | TableParts
+"""The stored records of a dataset: all, or the latest per key in parts."""
+
+
+@dataclass(eq=False)
+class PreparedChannel:
+    """The prepared plans of one channel; used by one thread at a time."""
+
+    body: Body
+    most_values: int = 2_000_000
+    """Lists of values that are broadcast at most; for more, each execution reads all of them."""
+    _base: _PreparedPlan = field(init=False)
+    _changed: _PreparedPlan = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Two plans: a join with the union of both tables would be broadcast again after each subscription.
+        self._base, self._changed = _PreparedPlan(self.body), _PreparedPlan(self.body)
+
+    def match(self, new: DataFrame, values: TableParts, stored: Mapping[str, Stored]) -> pa.Table | None:
+        """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
+        found = [MATCH_SCHEMA.empty_table()]
+        if values.base_rows:
+            side: Broadcast = "others" if values.base_rows <= self.most_values else "new"
+            matched = self._base.match(new, values.base, {}, stored, side)
+            if matched is None:
+                return None
+            stale = pa.array(values.stale_keys, pa.int64())
+            found.append(matched.filter(pc.invert(pc.is_in(matched["stream"], stale))))
+        if values.has_changed:
+            matched = self._changed.match(new, values.changed, {"values": values.changed}, stored, "others")
+            if matched is None:
+                return None
+            found.append(matched)
+        return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
+
+    def clear(self) -> None:
+        """Release what is broadcast, after a failure or the last execution."""
+        self._base.clear()
+        self._changed.clear()
+
+
+class _PreparedPlan:
+    """The plan of a channel for one table of values."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._inputs: tuple[object, ...] = ()
+        """The frames that the plan contains and that do not change."""
+        self._template: PlanTemplate | None = None
+        self._broadcasts = Broadcasts()
+
+    def match(
+        self,
+        new: DataFrame,
+        values: DataFrame,
+        changing: Mapping[str, DataFrame],
+        stored: Mapping[str, Stored],
+        side: Broadcast,
+    ) -> pa.Table | None:
+        """Return the results of an execution; None if it cannot be prepared."""
+        relations = {"new": new, **changing}
+        inputs: list[object] = [None if changing else values, side]
+        for name, one in stored.items():
+            if isinstance(one, TableParts):
+                relations |= {f"stale {name}": one.stale, f"changed {name}": one.changed}
+                inputs.append(one.base)
+            else:
+                inputs.append(one)
+        if not _same(inputs, self._inputs):
+            self._inputs = tuple(inputs)
+            frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
+            self._template = self._prepared(relations, values, frames, side)
+        frame = None if self._template is None else self._template.frame(relations)
+        return None if frame is None else self._broadcasts.reuse(frame).toArrow()
+
+    def _prepared(
+        self,
+        relations: Mapping[str, DataFrame],
+        values: DataFrame,
+        stored: Mapping[str, DataFrame],
+        side: Broadcast,
+    ) -> PlanTemplate | None:
+        matched = match(self._body, relations["new"], stored, values, side)
+        if side == "others" and has_nested_loops(matched):
+            # Loops over the values are divided among the tasks that have them.
+            matched = match(self._body, relations["new"], stored, values, "new")
+        return PlanTemplate.of(matched, relations)
+
+    def clear(self) -> None:
+        self._inputs, self._template = (), None
+        self._broadcasts.clear()
+
+
+def _same(inputs: list[object], others: tuple[object, ...]) -> bool:
+    return len(inputs) == len(others) and all(one is other for one, other in zip(inputs, others, strict=True))
