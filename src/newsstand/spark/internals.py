@@ -259,6 +259,11 @@ def _destroy(exchange: Any) -> None:
             return
 
 
+def is_adaptive(spark: SparkSession) -> bool:
+    """Return whether Spark changes plans while it executes them: their broadcasts then cannot be used again."""
+    return spark.conf.get("spark.sql.adaptive.enabled") == "true"
+
+
 def has_nested_loops(frame: DataFrame) -> bool:
     """Return whether a frame is executed with a join that compares all pairs of rows."""
     plan = physical_plan(frame)

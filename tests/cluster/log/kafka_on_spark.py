@@ -4,12 +4,9 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from support.cluster.kafka_logs import log, opened, server, servers  # noqa: F401
-from support.cluster.log_suite import REPORTS, SparkLogContract, expected, lines, rows
+from support.cluster.log_suite import REPORTS, SparkLogContract
 
 from newsstand.cluster.ingest.schema import parse_dataset
 from newsstand.cluster.ingest.validator import RecordValidator
@@ -28,50 +25,6 @@ def test_large_range_read_by_several_tasks(log: Log, spark: SparkSession) -> Non
     frame = log.frame(spark, REPORTS, 0, count)
     assert frame.rdd.getNumPartitions() == 2
     assert frame.where("id = _seq").count() == count
-
-
-def test_stream_resumes_after_stop(
-    log: Log,
-    spark: SparkSession,
-    tmp_path: Path,
-) -> None:
-    log.append("reports", lines(1, 10), 1_700_000_000_123)
-    taken: list[tuple[object, ...]] = []
-    lock = threading.Lock()
-
-    def take(batch: DataFrame, _: int) -> None:
-        with lock:
-            taken.extend(rows(batch))
-
-    def drain() -> None:
-        stream = log.stream(spark, REPORTS, 6, 3)
-        query = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(take)
-        query.trigger(availableNow=True).start().awaitTermination(60)
-
-    drain()
-    assert taken == expected(log, spark, 6, 10)
-    log.append("reports", lines(11, 5), 1_700_000_000_456)
-    drain()
-    assert taken == expected(log, spark, 6, 15)
-
-
-def test_stream_waits_for_first_record(
-    log: Log,
-    spark: SparkSession,
-    tmp_path: Path,
-) -> None:
-    arrived = threading.Event()
-    stream = log.stream(spark, REPORTS, 0, 3)
-    query = (
-        stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda batch, _: arrived.set() if batch.count() == 2 else None)
-        .start()
-    )
-    try:
-        log.append("reports", lines(1, 2), 5)
-        assert arrived.wait(60)
-    finally:
-        query.stop()
 
 
 def test_records_of_all_types_are_read_unchanged(log: Log, spark: SparkSession) -> None:

@@ -204,9 +204,9 @@ def test_damage_stops_only_channels_of_its_dataset(
             return bool(re.match(r"LogDamage: .*\.ndjson, byte ", failing["error"] if failing else ""))
 
         eventually(lambda: is_damaged("often") and is_damaged("as_often"))
-        # A channel fails with its log, or its stream breaks first.
-        eventually(lambda: is_damaged("of_kind") or "stream of reports: " in caplog.text)
-        assert one.cluster.ready() == ["a stream of Spark's"]
+        # A channel fails with its log, or its micro-batches cannot be read first.
+        eventually(lambda: is_damaged("of_kind") or "micro-batches of reports: " in caplog.text)
+        assert one.cluster.ready() == ["micro-batches"]
         for channel in NAMES:
             assert one.ids(channel) == []
             assert one.stores.results.position(channel) == 0

@@ -421,11 +421,11 @@ def test_frame_read_by_spark_when_large(tmp_path: Path, spark: SparkSession) -> 
 
 
 def test_spark_task_fails_when_records_are_missing(tmp_path: Path) -> None:
-    from newsstand.cluster.log.files.log import LogStreamReader, RecordRange
+    from newsstand.cluster.log.files.log import LogReader, RecordRange
 
     log = FileLog(tmp_path)
     log.append("reports", lines(1, 5), 1)
-    reader = LogStreamReader(tmp_path / "reports", REPORTS, 0, 10, 2)
+    reader = LogReader(tmp_path / "reports", REPORTS, 0, 10, 2)
     assert sum(batch.num_rows for batch in reader.read(RecordRange(1, 5))) == 4
     with pytest.raises(BadInput, match="only 2 of the records 4 to 6"):
         list(reader.read(RecordRange(3, 6)))
@@ -434,10 +434,9 @@ def test_spark_task_fails_when_records_are_missing(tmp_path: Path) -> None:
 
 @given(after=st.integers(0, 10**6), count=st.integers(0, 10**6), tasks=st.integers(1, 16))
 def test_spark_tasks_are_adjacent_and_large_enough(after: int, count: int, tasks: int) -> None:
-    from newsstand.cluster.log.files.log import MIN_TASK_RECORDS, LogStreamReader
+    from newsstand.cluster.log.files.log import MIN_TASK_RECORDS, LogReader
 
-    reader = LogStreamReader(Path("nowhere"), REPORTS, 0, 10, tasks)
-    cuts = reader.partitions({"seq": after}, {"seq": after + count})
+    cuts = LogReader(Path("nowhere"), REPORTS, after, after + count, tasks).partitions()
     assert len(cuts) <= tasks
     assert [number for cut in cuts for number in (cut.after, cut.until)][1:-1:2] == [cut.after for cut in cuts][1:]
     assert sum(cut.until - cut.after for cut in cuts) == count

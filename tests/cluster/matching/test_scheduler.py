@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,15 +32,15 @@ def continuous(name: str) -> RunningChannel:
     return RunningChannel(cast("Any", channel), cast("Any", None), {})
 
 
-def scheduler_of(executions: BlockedExecutions, folder: Path) -> Scheduler:
+def scheduler_of(executions: BlockedExecutions) -> Scheduler:
     nothing = cast("Any", None)
     limits = SchedulerLimits(concurrency=1, patience_s=0.0)
-    return Scheduler(nothing, nothing, nothing, cast("Any", executions), folder / "scratch", 10, limits)
+    return Scheduler(nothing, nothing, nothing, cast("Any", executions), 10, limits)
 
 
-def test_waiting_channel_is_not_submitted_again(tmp_path: Path) -> None:
+def test_waiting_channel_is_not_submitted_again() -> None:
     executions = BlockedExecutions()
-    scheduler = scheduler_of(executions, tmp_path)
+    scheduler = scheduler_of(executions)
     try:
         channels = [continuous("first"), continuous("second")]
         for running in channels:
@@ -58,9 +57,9 @@ def test_waiting_channel_is_not_submitted_again(tmp_path: Path) -> None:
         scheduler.stop()
 
 
-def test_channel_released_when_execution_is_cancelled(tmp_path: Path) -> None:
+def test_channel_released_when_execution_is_cancelled() -> None:
     executions = BlockedExecutions()
-    scheduler = scheduler_of(executions, tmp_path)
+    scheduler = scheduler_of(executions)
     first, second = continuous("first"), continuous("second")
     for running in (first, second):
         scheduler.add(running)

@@ -82,13 +82,27 @@ def test_new_base_built_after_many_changes(spark: SparkSession) -> None:
     table.close()
 
 
-def test_table_known_to_be_empty_after_first_frame(spark: SparkSession) -> None:
-    table = table_of(spark, {})
-    assert not table.empty
-    table.frame()
-    assert table.empty
-    table.change({1: (1, "a")})
-    assert not table.empty
+def test_parts_are_same_until_something_changes(spark: SparkSession) -> None:
+    truth = {1: "a", 2: "b"}
+    table = table_of(spark, truth)
+    parts = table.parts()
+    assert table.parts() is parts
+    assert table.frame() is parts.base
+    assert (parts.base_rows, parts.stale_keys, parts.has_changed) == (2, frozenset(), False)
+    table.remove([2])
+    removed = table.parts()
+    assert removed.base is parts.base
+    assert (removed.stale_keys, removed.has_changed) == (frozenset([2]), False)
+    table.change({3: (3, "c")})
+    changed = table.parts()
+    assert (changed.stale_keys, changed.has_changed) == (frozenset([2, 3]), True)
+    assert [tuple(row) for row in changed.changed.collect()] == [(3, "c")]
+    truth = {1: "a", 3: "c"}
+    table.load = lambda: {key: (key, kind) for key, kind in truth.items()}
+    table.reload()
+    again = table.parts()
+    assert (again.base_rows, again.stale_keys, again.has_changed) == (2, frozenset(), False)
+    assert rows(table) == truth
     table.close()
 
 

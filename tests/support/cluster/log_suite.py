@@ -169,43 +169,23 @@ class SparkLogContract:
         assert log.frame(spark, REPORTS, 7, 9).count() == 0
         assert log.frame(spark, Dataset("nothing", REPORTS.fields), 0, 9).count() == 0
 
-    def test_stream_drains_backlog_in_limited_batches(self, log: Log, spark: SparkSession, tmp_path: Path) -> None:
-        log.append("reports", lines(1, 20), 1_700_000_000_123)
-        batches: list[list[tuple[object, ...]]] = []
-        arrived = threading.Condition()
+    def test_table_equals_frame(self, log: Log, spark: SparkSession) -> None:
+        log.append("reports", lines(1, 7), 1_700_000_000_123)
+        table = log.table(REPORTS, 2, 6)
+        if table is not None:
+            assert rows(spark.createDataFrame(table, spark_schema(REPORTS))) == expected(log, spark, 2, 6)
 
-        def take(batch: DataFrame, _: int) -> None:
-            taken = rows(batch)
-            with arrived:
-                batches.append(taken)
-                arrived.notify_all()
-
-        def wait_for(count: int) -> None:
-            with arrived:
-                assert arrived.wait_for(lambda: sum(map(len, batches)) >= count, 60)
-
-        checkpoint = tmp_path / "checkpoint"
-
-        def start(after: int) -> object:
-            stream = log.stream(spark, REPORTS, after, 7)
-            return stream.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(take).start()
-
-        query = start(3)
-        try:
-            wait_for(17)
-            log.append("reports", lines(21, 2), 1_700_000_000_456)
-            wait_for(19)
-        finally:
-            query.stop()  # type: ignore[attr-defined]
-        assert all(0 < len(batch) <= 7 for batch in batches)
-        assert [row for batch in batches for row in batch] == expected(log, spark, 3, 22)
-        offsets = [path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()]
-        newest = max(offsets, key=lambda path: int(path.name)).read_text().splitlines()[-1]
-        assert log.until(newest) == 22
-
-    def test_offset_rejected_when_malformed(self, log: Log) -> None:
-        with pytest.raises(BadInput, match="offset"):
-            log.until("null")
+    def test_wait_returns_at_an_append_or_in_time(self, log: Log) -> None:
+        log.append("reports", lines(1, 2), 1)
+        assert log.wait("reports", 1, 60) == 2
+        assert log.wait("reports", 2, 0.01) == 2
+        heads: list[int] = []
+        waiting = threading.Thread(target=lambda: heads.append(log.wait("reports", 2, 60)))
+        waiting.start()
+        log.append("others", lines(1, 1), 1)
+        log.append("reports", lines(3, 1), 1)
+        waiting.join(60)
+        assert heads == [3]
 
 
 def expected(log: Log, spark: SparkSession, after: int, until: int) -> list[tuple[object, ...]]:

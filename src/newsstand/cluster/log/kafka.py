@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from newsstand.cluster.ingest.schema import line_frame, require_name, spark_schema
+import pyarrow as pa
+
+from newsstand.cluster.ingest.schema import arrow_table, line_frame, require_name, spark_schema
 from newsstand.cluster.log.contract import AppendResult, Log, LogEntry, require_appendable
 from newsstand.cluster.log.kafka_client import Headers, KafkaClient, PendingMessages
 from newsstand.errors import BadInput, Busy
@@ -151,6 +153,8 @@ class KafkaLogLimits:
     """Newest records of a topic that are searched for keys when it is opened."""
     window_records: int = 50_000
     """Records that are read at a time when keys are searched from the end of a topic."""
+    driver_records: int = 1_000
+    """Records that are read on the driver, which is faster than starting tasks."""
     task_records: int = 20_000
     """Records that one Spark task reads."""
     record_bytes: int = 8 * 2**20
@@ -310,6 +314,16 @@ class KafkaLog(Log):
         topic = self._topic(dataset.name)
         offsets = {"startingOffsets": _offsets(topic, after), "endingOffsets": _offsets(topic, until)}
         return self._load(spark, dataset, offsets)
+
+    def table(self, dataset: Dataset, after: int, until: int) -> pa.Table | None:
+        if until - after > self._limits.driver_records:
+            return None
+        try:
+            return arrow_table(
+                dataset, ((one.seq, one.at_ms, one.line) for one in self.read(dataset.name, after, until))
+            )
+        except (BadInput, pa.ArrowInvalid):
+            return None  # Spark reads messages that are not of Newsstand as rows of nulls
 
     def verify(self) -> None:
         """Do nothing: the servers verify their data."""

@@ -19,7 +19,7 @@ from newsstand.cluster.matching.tables import TableParts
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.query.rewrite import Broadcast
 from newsstand.cluster.results.model import MATCH_SCHEMA
-from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops
+from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive
 
 Stored = DataFrame | TableParts
 """The stored records of a dataset: all, or the latest per key in parts."""
@@ -43,7 +43,8 @@ class PreparedChannel:
         """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
         found = [MATCH_SCHEMA.empty_table()]
         if values.base_rows:
-            side: Broadcast = "others" if values.base_rows <= self.most_values else "new"
+            few = values.base_rows <= self.most_values and not is_adaptive(new.sparkSession)
+            side: Broadcast = "others" if few else "new"
             matched = self._base.match(new, values.base, {}, stored, side)
             if matched is None:
                 return None
