@@ -24,6 +24,8 @@ from support.profiles import LIGHT  # noqa: E402  it is rewritten, too
 
 # Tests use the archive of Spark's classes that the set-up has created, and create none beside other tests.
 os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
+# Few tests publish so much that the warm-up of a data cluster saves time.
+os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
 
 hypothesis.settings.load_profile(LIGHT)
 

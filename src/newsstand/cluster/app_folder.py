@@ -40,6 +40,7 @@ from newsstand.config.types import (
     Conversion,
     Count,
     Duration,
+    DurationOrZero,
     Latitude,
     Links,
     Longitude,
@@ -112,6 +113,8 @@ class ClusterSettings(ServerSettings, frozen=True, kw_only=True):
     """Publications that one execution takes at most."""
     execution_timeout_s: Duration = msgspec.field(default=300.0, name="execution_timeout")
     """How long one execution may take before its Spark jobs are cancelled."""
+    warm_up_s: DurationOrZero = msgspec.field(default=5.0, name="warm_up")
+    """How long channels are executed on samples before the cluster is ready; 0 starts without."""
     away_after_s: Duration = msgspec.field(default=300.0, name="away_after")
     """How long a broker may fail to answer before it is marked away."""
     body_timeout_s: Duration = msgspec.field(default=30.0, name="body_timeout")

@@ -79,17 +79,18 @@ class Definitions:
                 now = self.catalog.datasets()
                 if {name: now.get(name) for name in read} == read:
                     before = self.catalog.put_channel(channel, only_new=only_new)
-                    self.start_channel(channel)
+                    self.start_channel(channel, warm=False)
                     return before
 
-    def start_channel(self, channel: ChannelDefinition) -> None:
-        """Execute a channel from now on, in place of an earlier definition of that name."""
+    def start_channel(self, channel: ChannelDefinition, *, warm: bool = True) -> None:
+        """Execute a channel from now on, in place of an earlier definition."""
         datasets = self.catalog.datasets()
         body = parse_body(channel, datasets)
         self.scheduler.remove(channel.name)
         self.tables.forget_channel(channel.name)
         self.stores.results.add_channel(channel.name, self.log.head(channel.new))
-        running = RunningChannel(channel, body, {name: datasets[name] for name in {channel.new, *body.stored}})
+        read = {name: datasets[name] for name in {channel.new, *body.stored}}
+        running = RunningChannel(channel, body, read, warm=warm)
         # Streams that failed under an earlier definition are tried again.
         if self.stores.subscriptions.resume(channel.name, self.now_ms(), except_definition=running.definition):
             self.notifier.wake()

@@ -87,7 +87,7 @@ def serve(
         check_certificate(app.cluster.certificate, app.cluster.key)
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
         tokens = load_tokens(app.tokens, platform_secret(app.folder, app.cluster.secret_file, folder), folder, say)
-        cluster.start()
+        cluster.start(app.cluster.warm_up_s)
         stack.callback(cluster.stop)
         server = uvicorn.Server(server_config(create_api(cluster, tokens, app.cluster), app.cluster))
         url = url_of(bound, app.cluster.certificate)

@@ -133,9 +133,11 @@ class DataCluster:
         self._counts: dict[str, tuple[float, int]] = {}
         """When each channel's subscriptions were last counted for the metrics, and how many there were."""
         self.metrics.before_scrape(self._measure)
+        self._stopping = threading.Event()
+        self._warming_up: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start executing channels, notifying brokers and pushing pages."""
+    def start(self, warm_up_s: float = 0.0) -> None:
+        """Start notifying brokers and pushing pages; start executing channels, after `warm_up_s` on samples."""
         channels = self.catalog.channels()
         for name in self._stores.results.channels():
             if name not in channels:
@@ -147,12 +149,24 @@ class DataCluster:
         self._scheduler.every(2.0, self._check_spark)
         self._scheduler.every(2.0, self._executor.end_cancelled)
         self._scheduler.every(30.0, self.remove_expired)
-        self._scheduler.start()
         self.notifier.start()
         self.origin.start()
+        if warm_up_s:
+            self._executor.warms_up = True
+            self._warming_up = threading.Thread(target=self._warm_up, args=(warm_up_s,), name="warm-up")
+            self._warming_up.start()
+        else:
+            self._scheduler.start()
+
+    def _warm_up(self, seconds: float) -> None:
+        self._executor.warm_up(self._scheduler.channels(), seconds, self._stopping)
+        self._scheduler.start()
 
     def stop(self) -> None:
         """Stop everything and release all but Spark, the log and the results."""
+        self._stopping.set()
+        if self._warming_up is not None:
+            self._warming_up.join()
         self._scheduler.stop()
         self.notifier.stop()
         self.origin.stop()
@@ -163,6 +177,8 @@ class DataCluster:
     def ready(self) -> list[str]:
         """Return the components that are not ready; the reasons go to the log only."""
         lacking = []
+        if self._warming_up is not None and self._warming_up.is_alive():
+            lacking.append("warm-up")
         if self._scheduler.problems():  # logged by the scheduler
             lacking.append("micro-batches")
         if self.spark_stopped.is_set():

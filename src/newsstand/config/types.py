@@ -226,13 +226,17 @@ def _read(file: Path, place: str = "") -> str:
         raise BadOption(f"{place}{file}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
 
 
-def duration_s(value: object) -> float:
+def duration_s(value: object, *, zero: bool = False) -> float:
     """Return the seconds of a number or of a text such as "10s", "1.5h", "7d"; raise BadOption.
+
+    With `zero`, 0 is a duration, too.
 
     >>> duration_s("1.5h")
     5400.0
     """
     seconds = _measure(value, _SECONDS)
+    if zero and seconds == 0:
+        return 0.0
     if not 0 < seconds < math.inf:
         raise BadOption('must be a positive number of seconds or a text like "10s", "5m", "2h", "7d"')
     if seconds > 100 * 366 * _SECONDS["d"]:
@@ -277,6 +281,8 @@ Latitude = Annotated[float, msgspec.Meta(ge=-90, le=90)]
 Longitude = Annotated[float, msgspec.Meta(ge=-180, le=180)]
 Duration = Annotated[float, Conversion(duration_s)]
 """Seconds, or text with a unit: "10s", "7d"."""
+DurationOrZero = Annotated[float, Conversion(partial(duration_s, zero=True))]
+"""A duration, or 0 to switch something off."""
 Size = Annotated[int, Conversion(partial(byte_count, most=MOST_BYTES))]
 """Bytes, or text with a unit: "16 MiB"."""
 SizeOrNone = Annotated[int, Conversion(partial(byte_count, least=0, most=MOST_BYTES))]

@@ -9,26 +9,28 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from newsstand.cluster.log.contract import Log
 from newsstand.cluster.matching.failing_values import failing_streams, values_can_fail
 from newsstand.cluster.matching.matcher import SparkMatches, match
-from newsstand.cluster.matching.micro_batches import PublicationBatch, read_batch
+from newsstand.cluster.matching.micro_batches import PublicationBatch, example_of, read_batch, sample_batch
 from newsstand.cluster.matching.prepared import PreparedChannel
-from newsstand.cluster.matching.tables import TableParts, Tables
+from newsstand.cluster.matching.tables import TableParts, Tables, values_table
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.results.model import Execution, Matches
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.concurrency.pacing import Backoff
-from newsstand.model import ChannelDefinition, Dataset
+from newsstand.model import ChannelDefinition, Dataset, Scalar
 from newsstand.spark.cancellation import end_runaway_tasks
 from newsstand.spark.internals import caused_by_data, first_line, root_cause
 
@@ -50,6 +52,10 @@ class ExecutorLimits:
     first_retry_s: float = 1.0
     """The longest wait before the first repetition of an execution that failed; it doubles each time."""
     longest_retry_s: float = 60.0
+    warm_rounds: int = 3
+    """Rounds of a warm-up after which it ends if none of them was faster than an earlier one."""
+    change_warm_up_s: float = 2.0
+    """How long a channel that was added or changed is executed on samples."""
     prepared_bytes: int = 128 * 2**10
     """Size of publications up to which an execution uses the channel's prepared plan."""
     prepared_results: int = 50_000
@@ -82,6 +88,8 @@ class RunningChannel:
     failure: ExecutionFailure | None = None
     seconds: float = 0.0
     """The duration of its last execution."""
+    warm: bool = True
+    """Whether it was executed on samples, or is not to be."""
     many: bool = False
     """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,6 +114,11 @@ class RunningChannel:
         return f"newsstand-channel-{self.channel.name}-{id(self)}"
 
 
+def _is_settled(rounds: Sequence[float], latest: int) -> bool:
+    """Return whether the latest rounds were hardly faster than the fastest before them."""
+    return len(rounds) > latest and min(rounds[-latest:]) > 0.9 * min(rounds[:-latest])
+
+
 @dataclass(eq=False)
 class Executor:
     """Executes channels, one execution of a channel at a time. Methods may be called from several threads."""
@@ -120,6 +133,8 @@ class Executor:
     notify: Callable[[], object] = lambda: None
     """Called when the outboxes of brokers may have new entries."""
     limits: ExecutorLimits = ExecutorLimits()
+    warms_up: bool = False
+    """Whether channels that are added or changed are executed on samples first."""
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.limits.first_retry_s, self.limits.longest_retry_s)
@@ -187,6 +202,8 @@ class Executor:
 
         A failure is stored in `running` and retried later; it never reaches the caller or other channels.
         """
+        if self.warms_up and not running.warm:
+            self.warm_up([running], self.limits.change_warm_up_s, threading.Event())
         with running.lock:
             try:
                 while not running.removed:
@@ -205,7 +222,7 @@ class Executor:
     def _limited(self, running: RunningChannel) -> Iterator[None]:
         """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
 
-        Tags, and not job groups: the group of a micro-batch belongs to its streaming query.
+        Tags, and not job groups: a broadcast runs its job under a group of its own.
         """
         context, tag, timeout_s = self.spark.sparkContext, running.tag, self.limits.timeout_s
         ended, overdue = threading.Event(), threading.Event()
@@ -275,11 +292,9 @@ class Executor:
         publications = self._publications(running, after, through, batch)
         few = publications.table is not None and publications.table.nbytes <= self.limits.prepared_bytes
         if few and not running.many:
-            stored = {name: self._stored(running, name) for name in running.body.stored}
             try:
-                found = running.prepared.match(publications.frame, parts, stored)
+                found = self._prepared(running, publications, parts)
             except Exception as error:
-                running.prepared.clear()
                 if not caused_by_data(error):
                     raise
                 # The base may have values that were suspended since.
@@ -289,6 +304,50 @@ class Executor:
                     batches: Matches = found.to_batches()
                     return batches
         return SparkMatches(self._matching(running, publications)(values.frame()))
+
+    def _prepared(
+        self, running: RunningChannel, publications: PublicationBatch, values: TableParts
+    ) -> pa.Table | None:
+        """Return the results of few publications by the channel's prepared plan; None if it has none."""
+        stored = {name: self._stored(running, name) for name in running.body.stored}
+        try:
+            return running.prepared.match(publications.frame, values, stored)
+        except Exception:
+            running.prepared.clear()
+            raise
+
+    def warm_up(self, channels: Sequence[RunningChannel], seconds: float, stopping: threading.Event) -> None:
+        """Execute channels on samples, and store nothing, until they get no faster or the time is over.
+
+        Java compiles what is executed often. Until then an execution takes up to ten times as long.
+        """
+        deadline = time.monotonic() + seconds
+        rounds: list[float] = []
+        working = list(channels)
+        while working and not _is_settled(rounds, self.limits.warm_rounds):
+            began = time.monotonic()
+            for running in list(working):
+                if stopping.is_set() or time.monotonic() > deadline:
+                    return
+                try:
+                    with running.lock, self._limited(running):
+                        self._warm_up(running)
+                except Exception as error:  # its executions fail and report it
+                    logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
+                    working.remove(running)
+            rounds.append(time.monotonic() - began)
+
+    def _warm_up(self, running: RunningChannel) -> None:
+        channel = running.channel
+        running.warm = True
+        publications = sample_batch(self.spark, self.log, running.datasets[channel.new])
+        values = self.tables.values(channel).parts()
+        if not values.base_rows:
+            examples = tuple(cast("Scalar", example_of(one.type)) for one in channel.parameters)
+            base = self.spark.createDataFrame(values_table(channel, [(0, examples)]))
+            values = replace(values, base=base, base_rows=1)
+        if self._prepared(running, publications, values) is None:
+            self._matching(running, publications)(values.base).toArrow()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None

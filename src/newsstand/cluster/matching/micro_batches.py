@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from newsstand.cluster.ingest.schema import spark_schema
+from newsstand.cluster.ingest.schema import arrow_schema, spark_schema
+from newsstand.cluster.ingest.validator import item_type
 from newsstand.cluster.log.contract import Log
 from newsstand.concurrency.pacing import Backoff
 from newsstand.model import Dataset
@@ -52,6 +54,34 @@ def read_batch(spark: SparkSession, log: Log, dataset: Dataset, after: int, thro
     if table is None:
         return PublicationBatch(log.frame(spark, dataset, after, through), after, through)
     return PublicationBatch(spark.createDataFrame(table, spark_schema(dataset)), after, through, table)
+
+
+SAMPLE_RECORDS = 5
+"""Publications of a sample."""
+
+_EXAMPLES: Mapping[str, object] = {
+    "string": "",
+    "integer": 0,
+    "double": 0.0,
+    "boolean": False,
+    "timestamp": datetime(1970, 1, 1, tzinfo=UTC),
+}
+
+
+def example_of(type: str) -> object:
+    """Return a value of the type of a field or a parameter."""
+    return [] if item_type(type) else _EXAMPLES[type]
+
+
+def sample_batch(spark: SparkSession, log: Log, dataset: Dataset) -> PublicationBatch:
+    """Return the newest publications of a dataset, or made-up ones where there are none."""
+    head = log.head(dataset.name)
+    if head:
+        return read_batch(spark, log, dataset, max(0, head - SAMPLE_RECORDS), head)
+    record = {field.name: example_of(field.type) for field in dataset.fields}
+    made = [{**record, "_seq": seq, "_at": _EXAMPLES["timestamp"], "_page": None} for seq in range(SAMPLE_RECORDS)]
+    table = pa.Table.from_pylist(made, arrow_schema(dataset))
+    return PublicationBatch(spark.createDataFrame(table, spark_schema(dataset)), 0, SAMPLE_RECORDS, table)
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,11 @@ class Scheduler:
         if running is not None:
             self.executor.remove(running)
 
+    def channels(self) -> list[RunningChannel]:
+        """Return all channels that are executed."""
+        with self._lock:
+            return list(self._channels.values())
+
     def running(self, name: str) -> RunningChannel | None:
         """Return the channel of that name, if it is being executed."""
         return self._channels.get(name)
