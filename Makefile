@@ -9,6 +9,10 @@ LOCK := $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-em
 COMPILE_KERNELS = $(BIN)/newsstand simulate examples/tiny-trace --engine local >/dev/null && \
 	$(BIN)/newsstand replay tests/vectors/bad2018/01_basic.csv --cache-bytes 100000 --implementation compiled --engine local >/dev/null
 
+# Python keeps what it compiles, also where the environment says otherwise: each worker of the tests, and each process
+# that they start, would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
 help:  ## what can be made
@@ -67,6 +71,7 @@ lock: $(READY)  ## pin the dependencies again
 
 clean:  ## remove what make made
 	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # Nothing is installed that a lock does not pin with its hash, and nothing else builds packages.
 # Spark starts faster with an archive of its classes (decision 0031); without one it starts, too.
