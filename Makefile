@@ -12,6 +12,8 @@ COMPILE_KERNELS = $(BIN)/newsstand simulate examples/tiny-trace --engine local >
 # Python keeps what it compiles, also where the environment says otherwise: each worker of the tests, and each process
 # that they start, would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
+# Matrices in tests are small: threads of OpenBLAS would only wait for each other, and take the cores of the workers.
+test test-unit test-all: export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-broker bench-results bench-plan lock clean
 
