@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from newsstand.http.bodies import Bodies
 from newsstand.http.errors import HttpError, bearer, decoded, error_handlers, json_response
 from newsstand.http.openapi import JSON, Declaration, Handler, Operation, document
-from newsstand.http.request_log import RequestCounts, RequestLog
+from newsstand.http.request_log import RequestCounts, RequestLog, log_caller
 
 C = TypeVar("C")
 H = TypeVar("H", bound=Handler)
@@ -78,7 +78,7 @@ class ApiContext(Generic[C]):
         token = bearer(request)
         holder = self.authenticate(token) if token else None
         if holder is not None:
-            request.state.token = str(holder)
+            log_caller(request.scope, str(holder))
         return holder
 
     async def decode(self, request: Request, shape: type[T], limit: int = SMALL_BODY) -> T:

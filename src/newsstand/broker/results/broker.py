@@ -190,7 +190,8 @@ class ResultBroker(Generic[Key, Value]):
         start = self.position(subscriber, stream) if after is None else after
         assert start is not None
         span = PositionRange(start, max(start, min(head, start + limit)))
-        if not len(span):
+        wanted = len(span)
+        if not wanted:
             return CacheRead(span, [], 0, (), head)
         hits = self.results.get(stream, span.after, span.until)
         self.results.touch(stream, now)
@@ -199,7 +200,7 @@ class ResultBroker(Generic[Key, Value]):
         size = sum([hit.size for hit in hits])
         self.counts.hits += len(hits)
         self.counts.hit_bytes += size
-        if len(hits) == len(span):
+        if len(hits) == wanted:
             return CacheRead(span, hits, size, (), head)
         gaps = self.results.gaps(stream, hits[0].position, hits[-1].position)
         around = (
