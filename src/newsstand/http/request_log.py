@@ -110,6 +110,11 @@ class RequestLog:
         logger.info("request", extra={"fields": fields})
 
 
+def log_caller(scope: Scope, name: str) -> None:
+    """Let the log of a request name its caller."""
+    scope.setdefault("state", {})["token"] = name
+
+
 async def _answer_failure(send: Send, request_id: str) -> None:
     body = msgspec.json.encode({"error": f"internal error; the log has details under {request_id}"})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

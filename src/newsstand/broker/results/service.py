@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -63,8 +63,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     ]
 
 
-@dataclass(frozen=True)
-class ResultPage:
+class ResultPage(NamedTuple):
     """Results for a reader, as JSON, oldest first; `next` is the last position if more are pending."""
 
     results: list[bytes]
@@ -382,8 +381,10 @@ class ResultService(SubscriberListener):
 
     def _permits(self, name: str, allow: Sequence[ChannelScope] | None, subscription: SubscriptionRecord) -> bool:
         """Return whether the operator's rules and a token's scopes permit a subscription."""
-        values = self.channels.values_by_name(subscription.channel, subscription.values)
         channel = self.channels.known.get(subscription.channel)
+        if allow is None and (channel is None or not channel.bind):
+            return True  # neither rules nor scopes: no need for the values' names
+        values = self.channels.values_by_name(subscription.channel, subscription.values)
         if channel is not None and not follows_rules(channel, values, name):
             return False
         return permits(allow, subscription.channel, values)
