@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Matrices in tests are small: threads of OpenBLAS would only wait for each other, and take the cores of the workers.
 test test-unit test-all: export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-broker bench-results bench-plan lock clean
+.PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-stages bench-broker bench-results bench-plan lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ bench-week: $(READY)  ## the full week, 175 million requests at 100,000 proxies,
 bench-cluster: $(READY)  ## the data cluster: matching up to a million subscriptions, publish to result
 	@$(BIN)/python benchmarks/matching.py
 	@$(BIN)/python benchmarks/publish_to_result.py
+
+bench-stages: $(READY)  ## where a publication spends its time, from publisher to subscriber, on a whole platform
+	@$(BIN)/python benchmarks/publication_stages.py
 
 bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado, by the server's CPU time
 	@$(BIN)/python benchmarks/fan_out.py

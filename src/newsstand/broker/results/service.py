@@ -20,6 +20,7 @@ from newsstand.broker.event_log import EventLog
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.pages.match_cache import MatchCache
 from newsstand.broker.results.broker import CacheRead, PositionRange, ResultBroker
+from newsstand.broker.results.deliveries import DeliveryHistory
 from newsstand.broker.results.presence import Presence
 from newsstand.broker.results.puller import Puller, PullerLimits
 from newsstand.broker.results.subscription_sync import SubscriptionSync, SubscriptionSyncLimits
@@ -103,8 +104,17 @@ class ResultService(SubscriberListener):
         self._hub = self.presence.hub
         self.sync = SubscriptionSync(self.cluster, self.register, self._on_extent, self.clock, self.limits.sync)
         self.channels = ChannelDirectory(self.cluster.channels, self.store, self.clock)
+        self.deliveries = DeliveryHistory(self.metrics.stages)
         self.puller = Puller(
-            self.core, self.cluster, self.sync, self._hub, self.metrics, self.log, self.now_ms, self.limits.puller
+            self.core,
+            self.cluster,
+            self.sync,
+            self._hub,
+            self.metrics,
+            self.log,
+            self.now_ms,
+            self.limits.puller,
+            self.deliveries,
         )
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
@@ -228,6 +238,7 @@ class ResultService(SubscriberListener):
         self.metrics.count_read(len(reading.hits), max(0, len(found) - len(reading.hits)), latency)
         self.log.results_read(now, stream, len(reading.hits), reading.hit_bytes, missed_bytes, latency)
         last = reading.span.after + len(found)
+        self.deliveries.read(stream, reading.span.after, last, self.now_ms())
         return ResultPage(found, reading.head, last if found and last < reading.head else None)
 
     async def _fill_gaps(self, stream: str, reading: CacheRead[bytes], begun: float) -> tuple[list[bytes], int]:
@@ -275,9 +286,11 @@ class ResultService(SubscriberListener):
         now = self.now_ms()
         acked = {}
         for key, stream in streams.items():
-            if self.core.position(subscriber.name, stream) is None:
+            before = self.core.position(subscriber.name, stream)
+            if before is None:
                 raise SubscriberMoved(subscriber.name)
             if key in moved:
+                self.deliveries.acknowledged(stream, before, moved[key], now)
                 self.core.acknowledge(subscriber.name, stream, moved[key], now)
             acked[key] = self.core.position(subscriber.name, stream) or 0
         return acked
@@ -285,6 +298,9 @@ class ResultService(SubscriberListener):
     # Notifications of the cluster.
 
     def on_notification(self, notification: Notification[FetchedResult]) -> None:
+        self.deliveries.notified(
+            notification, lambda one: self.core.head(one) if one in self.core else None, self.now_ms()
+        )
         for progress in notification.streams:
             stream = progress.subscription
             if stream in self._opening:
@@ -321,6 +337,7 @@ class ResultService(SubscriberListener):
         self.core.results.advance(now)
         self.presence.sweep(now)
         self.log.flush(now)
+        self.deliveries.expire(now)
 
     def set_policy(self, policy: str | None, budget: int | None) -> None:
         """Change the policy or the budget of the result caches; no result is lost."""

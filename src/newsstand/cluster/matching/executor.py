@@ -251,11 +251,16 @@ class Executor:
     def _execute(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> None:
         channel = running.channel
         began = time.monotonic()
+        stages = self.metrics.stages.begin(channel.name, channel.new, after, through)
         values = self.tables.values(channel)
         streams = values.frame()
         frame = None if values.empty else self._matching(running, after, through, batch)(streams)
+        stages.end("planned")
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, () if frame is None else SparkMatches(frame))
+        matches = () if frame is None else SparkMatches(frame, lambda: stages.end("executed"))
+        stored = self.stores.results.store(execution, matches, self.now_ms)
+        if not stored.repeated:
+            stages.stored(stored.execution)
         running.seconds = time.monotonic() - began
         self.metrics.executed(channel.name, running.seconds, stored.results)
         if stored.streams:
