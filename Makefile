@@ -9,7 +9,13 @@ LOCK := $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-em
 COMPILE_KERNELS = $(BIN)/newsstand simulate examples/tiny-trace --engine local >/dev/null && \
 	$(BIN)/newsstand replay tests/vectors/bad2018/01_basic.csv --cache-bytes 100000 --implementation compiled --engine local >/dev/null
 
-.PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-broker bench-results bench-plan lock clean
+# Python keeps what it compiles, also where the environment says otherwise: each worker of the tests, and each process
+# that they start, would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+# Matrices in tests are small: threads of OpenBLAS would only wait for each other, and take the cores of the workers.
+test test-unit test-all: export OPENBLAS_NUM_THREADS = 1
+
+.PHONY: help demo compare test test-unit test-all check format bench bench-lab bench-week bench-cluster bench-stages bench-broker bench-results bench-plan lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +57,9 @@ bench-cluster: $(READY)  ## the data cluster: matching up to a million subscript
 	@$(BIN)/python benchmarks/matching.py
 	@$(BIN)/python benchmarks/publish_to_result.py
 
+bench-stages: $(READY)  ## where a publication spends its time, from publisher to subscriber, on a whole platform
+	@$(BIN)/python benchmarks/publication_stages.py
+
 bench-broker: $(READY) .venv/.bench  ## fan-out of notifications against Tornado, by the server's CPU time
 	@$(BIN)/python benchmarks/fan_out.py
 	@$(BIN)/python benchmarks/get_results.py
@@ -67,6 +76,7 @@ lock: $(READY)  ## pin the dependencies again
 
 clean:  ## remove what make made
 	rm -rf .venv demo-out compare-out build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # Nothing is installed that a lock does not pin with its hash, and nothing else builds packages.
 # Spark starts faster with an archive of its classes (decision 0031); without one it starts, too.

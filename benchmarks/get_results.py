@@ -1,9 +1,10 @@
 """Reads of pending results from a broker's cache, beside a bare Starlette endpoint that returns the same bytes.
 
 Both servers run under uvicorn, each in a process of its own, in turns for several rounds. The same client asks
-both over keep-alive connections, as fast as it is answered.
+both over keep-alive connections, as fast as it is answered. Rates depend on the client's work
+and on what else the machine does, the server's CPU time (user and system) hardly.
 
-    python benchmarks/get_results.py [--seconds 5] [--connections 16] [--json]
+    python benchmarks/get_results.py [--seconds 5] [--connections 16] [--rounds 3] [--json]
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
+import psutil
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -30,6 +33,13 @@ from support.broker.process import start_broker, start_press, wait_ready
 
 PASSWORD = "a password for measuring"
 RESULTS = 10
+
+
+class Server(NamedTuple):
+    """The port and the process of a server."""
+
+    port: int
+    pid: int
 
 
 class Asking(asyncio.Protocol):
@@ -88,13 +98,17 @@ async def load(port: int, request: bytes, seconds: float, connections: int) -> l
     return [latency for one in made for latency in one.latencies]
 
 
-def measure(port: int, request: bytes, seconds: float, connections: int) -> tuple[float, float, float]:
-    """Requests per second, the median and the 99th percentile in milliseconds."""
-    latencies = sorted(asyncio.run(load(port, request, seconds, connections)))
+def measure(server: Server, request: bytes, seconds: float, connections: int) -> tuple[float, float, float, float]:
+    """Requests per second, the median and the 99th percentile in ms, and the CPU time per request in µs."""
+    process = psutil.Process(server.pid)
+    begun = sum(process.cpu_times()[:2])
+    latencies = sorted(asyncio.run(load(server.port, request, seconds, connections)))
+    spent = sum(process.cpu_times()[:2]) - begun
     return (
         len(latencies) / seconds,
         latencies[len(latencies) // 2] * 1000,
         latencies[len(latencies) * 99 // 100] * 1000,
+        spent / len(latencies) * 1e6,
     )
 
 
@@ -132,14 +146,18 @@ def main() -> None:
             ports: multiprocessing.Queue[int] = multiprocessing.Queue()
             peer = multiprocessing.Process(target=bare, args=(body, ports), daemon=True)
             peer.start()
-            servers = {"starlette": ports.get(), "broker": int(broker.url.rpartition(":")[2])}
+            assert peer.pid is not None
+            servers = {
+                "starlette": Server(ports.get(), peer.pid),
+                "broker": Server(int(broker.url.rpartition(":")[2]), broker.pid),
+            }
             time.sleep(1)
-            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in servers}
-            for port in servers.values():
-                measure(port, request_of(path, token), 1, given.connections)
+            found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in servers}
+            for server in servers.values():
+                measure(server, request_of(path, token), 1, given.connections)
             for _ in range(given.rounds):
-                for name, port in servers.items():
-                    found[name].append(measure(port, request_of(path, token), given.seconds, given.connections))
+                for name, server in servers.items():
+                    found[name].append(measure(server, request_of(path, token), given.seconds, given.connections))
             peer.terminate()
         finally:
             broker.stop()
@@ -148,18 +166,27 @@ def main() -> None:
         name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()
     }
     ratio = medians["broker"][0] / medians["starlette"][0]
+    cpu_ratio = medians["starlette"][3] / medians["broker"][3]
     if given.json:
         print(
-            json.dumps({"medians": medians, "ratio": ratio, "bytes": len(body), "connections": given.connections})
+            json.dumps(
+                {
+                    "medians": medians,
+                    "ratio": ratio,
+                    "cpu_ratio": cpu_ratio,
+                    "bytes": len(body),
+                    "connections": given.connections,
+                }
+            )
         )
         return
     print(
         f"{RESULTS} results, {len(body)} bytes, {given.connections} connections, median of {given.rounds} rounds"
     )
-    print(f"{'server':<12}{'requests/s':>12}{'p50 ms':>10}{'p99 ms':>10}")
-    for name, (rate, p50, p99) in medians.items():
-        print(f"{name:<12}{rate:>12.0f}{p50:>10.2f}{p99:>10.2f}")
-    print(f"the broker's rate is {ratio:.2f} of the bare endpoint's")
+    print(f"{'server':<12}{'requests/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'CPU µs':>10}")
+    for name, (rate, p50, p99, cpu) in medians.items():
+        print(f"{name:<12}{rate:>12.0f}{p50:>10.2f}{p99:>10.2f}{cpu:>10.1f}")
+    print(f"the broker's rate is {ratio:.2f} of the bare endpoint's, by CPU time {cpu_ratio:.2f}")
 
 
 def prepare(broker: str, press: str) -> tuple[str, str]:

@@ -276,6 +276,14 @@ of those `{line, reason}`. Rejected records are also reported on standard error,
 The address and the token are looked for: `--url`, else `address` in the data folder, else what the app says;
 `--token-file`, else `NEWSSTAND_TOKEN`, else `admin.token` in the data folder.
 """,
+    "newsstand trace": """\
+For each channel it prints a table of [stages](../how-to/run-a-data-cluster.md#stages): how many milliseconds
+after the request each one ended, first and last if there are several streams, and at a broker the connections
+that were signalled and the subscribers that have acknowledged. `unknown` is a time that the cluster or the
+broker no longer has, `not yet` what has not happened. A broker that does not answer is named below the table.
+`--json` prints what [the HTTP API](http-api.md#get-datasetsdatasetpublicationsseqtrace) answers. The address
+and the token are looked for as for `newsstand publish`.
+""",
     "newsstand page put": """\
 `--json` prints `{name, id, size, type, modified_ms, changed}`, as [the HTTP API](http-api.md#put-namedname)
 answers. See [push pages towards their readers](../how-to/push-pages.md).

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from import_rules import PACKAGE
@@ -41,19 +42,57 @@ def folders(package: Path) -> dict[str, int]:
     return {str(folder.relative_to(package)): modules for folder, modules in found.items()}
 
 
+@dataclass
+class Names:
+    """The names in a module."""
+
+    classes: list[str] = field(default_factory=list)
+    private: set[object] = field(default_factory=set)
+    """Functions, classes, variables and attributes that it defines."""
+    used: set[object] = field(default_factory=set)
+    """Names of other modules that it reads, patches or imports."""
+    imported: set[str] = field(default_factory=set)
+    """The modules that it may import."""
+
+
+@cache
+def names_in(path: Path) -> Names:
+    """Return the names in a module; it is parsed only once, as that takes long."""
+    found = Names()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(attr=name, ctx=context, value=value):
+                of_itself = isinstance(value, ast.Name) and value.id in ("self", "cls")
+                if not of_itself:
+                    found.used.add(name)
+                elif isinstance(context, ast.Store) and value.id == "self":
+                    found.private.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.private.add(name)
+            case ast.Call(args=[_, ast.Constant(value=name), *_]):
+                found.used.add(name)  # as in monkeypatch.setattr(object, "_name", ...)
+            case ast.Constant(value=str(text)) if text.startswith("newsstand."):
+                found.used.add(text.rpartition(".")[2])
+            case ast.ClassDef(name=name):
+                found.classes.append(name)
+                found.private.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.private.add(name)
+            case ast.Import(names=names):
+                found.imported.update(one.name for one in names)
+            case ast.ImportFrom(module=module, names=names):
+                found.used.update(one.name for one in names)
+                found.imported.update([module or "", *(one.name for one in names)])
+    return found
+
+
 def definitions(package: Path) -> dict[str, list[str]]:
     """Return the modules that define each class name."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path.relative_to(package)))
+        for name in names_in(path).classes:
+            found[name].append(str(path.relative_to(package)))
     return found
-
-
-def nodes(path: Path) -> Iterator[ast.AST]:
-    """Return the nodes of a module."""
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def is_private(name: object) -> bool:
@@ -63,45 +102,17 @@ def is_private(name: object) -> bool:
 
 def private_definitions(path: Path) -> set[str]:
     """Return the private functions, classes, variables and attributes that a module defines."""
-    found: set[object] = set()
-    for node in nodes(path):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self")):
-                found.add(name)
-            case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-    return {str(name) for name in found if is_private(name)}
+    return {str(name) for name in names_in(path).private if is_private(name)}
 
 
 def private_uses(path: Path) -> set[str]:
     """Return the private names of other modules that a module reads, patches or imports."""
-    found: set[object] = set()
-    for node in nodes(path):
-        match node:
-            case ast.Attribute(attr=name, value=value):
-                if not isinstance(value, ast.Name) or value.id not in ("self", "cls"):
-                    found.add(name)
-            case ast.ImportFrom(names=names):
-                found.update(one.name for one in names)
-            case ast.Call(args=[_, ast.Constant(value=name), *_]):
-                found.add(name)  # as in monkeypatch.setattr(object, "_name", ...)
-            case ast.Constant(value=str(text)) if text.startswith("newsstand."):
-                found.add(text.rpartition(".")[2])
-    return {str(name) for name in found if is_private(name)} - private_definitions(path)
+    return {str(name) for name in names_in(path).used if is_private(name)} - private_definitions(path)
 
 
 def imported_modules(path: Path) -> set[str]:
     """Return the last parts of the names of the modules that a module may import."""
-    found: set[str] = set()
-    for node in nodes(path):
-        match node:
-            case ast.Import(names=names):
-                found.update(one.name for one in names)
-            case ast.ImportFrom(module=module, names=names):
-                found.update([module or "", *(one.name for one in names)])
-    return {name.rpartition(".")[2] for name in found}
+    return {name.rpartition(".")[2] for name in names_in(path).imported}
 
 
 def test_folders_hold_at_most_twelve_modules() -> None:

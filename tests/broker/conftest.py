@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from support.broker.fixtures import broker_url, press
+from support.broker.fixtures import broker_url, new_press, press
 
-__all__ = ["broker_url", "press"]
+__all__ = ["broker_url", "new_press", "press"]

@@ -9,6 +9,13 @@ import httpx
 import pytest
 from support.broker.calls import login, read, sockets, subscribe, until_head
 from support.broker.press import Press
+from support.broker.process import running_broker
+
+
+@pytest.fixture(scope="module")
+def broker_url(press: Press, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_broker(tmp_path_factory.mktemp("broker"), press.url, as_typed=True) as url:
+        yield url
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ class Launcher:
         self._press = press
         self._stack = stack
 
-    def broker(self, token: str, *more: object) -> Process:
+    def broker(self, token: str, *more: object, as_typed: bool = False) -> Process:
         command = ("broker", "--name", "refused", "--cluster", self._press.url, "--data", self._folder / "broker")
         env = {"NEWSSTAND_BROKER_TOKEN": token}
-        return self._killed_later(Process(NEWSSTAND, *command, "--port", 0, *more, env=env))
+        return self._killed_later(Process(NEWSSTAND, *command, "--port", 0, *more, env=env, as_typed=as_typed))
 
     def coordinator(self, like: Process | None = None) -> Process:
         """Start a coordinator, perhaps at the port of an earlier one."""
@@ -45,13 +45,13 @@ class Launcher:
 
 
 @pytest.fixture
-def launch(press: Press, tmp_path: Path) -> Iterator[Launcher]:
+def launch(new_press: Press, tmp_path: Path) -> Iterator[Launcher]:
     with ExitStack() as stack:
-        yield Launcher(tmp_path, press, stack)
+        yield Launcher(tmp_path, new_press, stack)
 
 
 def test_broker_stops_when_the_cluster_rejects_its_token(launch: Launcher) -> None:
-    broker = launch.broker("guessed")
+    broker = launch.broker("guessed", as_typed=True)
     assert broker.ended() == 2
     assert broker.said[-1] == (
         "newsstand: the data cluster does not accept the broker's token: the token is not known"
@@ -101,10 +101,13 @@ def test_broker_waits_for_its_keys_until_accepted(launch: Launcher) -> None:
     coordinator.kill()
     broker = launch.broker(OWN, "--coordinator", url)
     keyless = ["no keys from the coordinator yet"]
-    eventually(lambda: httpx.get(f"{broker.url}/readyz").json().get("lacking") == keyless, 30)
+    eventually(lambda: httpx.get(f"{broker.url}/readyz", verify=False).json().get("lacking") == keyless, 30)
     who = {"name": "ann", "password": "correct horse battery"}
-    assert httpx.post(f"{broker.url}/login", json=who).status_code == 503
-    assert httpx.get(f"{broker.url}/subscriptions", headers={"Authorization": "Bearer x"}).status_code == 503
+    assert httpx.post(f"{broker.url}/login", json=who, verify=False).status_code == 503
+    assert (
+        httpx.get(f"{broker.url}/subscriptions", headers={"Authorization": "Bearer x"}, verify=False).status_code
+        == 503
+    )
     assert any("the broker goes on without it" in line for line in broker.said)
     launch.coordinator(coordinator)
     wait_ready(broker.url)
@@ -122,7 +125,7 @@ def test_accepted_broker_starts_without_the_coordinator(launch: Launcher) -> Non
         broker = launch.broker(OWN, *more)
         wait_ready(broker.url)
         headers = {"Authorization": ann.headers["Authorization"]}
-        assert httpx.get(f"{broker.url}/subscriptions", headers=headers).status_code == 200
+        assert httpx.get(f"{broker.url}/subscriptions", headers=headers, verify=False).status_code == 200
     assert broker.stop() == 0
 
 

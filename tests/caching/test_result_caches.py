@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from support.caching import result_oracle
 from support.caching.result_tables import Row, table
 from support.profiles import examples
 
-from newsstand.caching import RESULT_POLICIES, Hit, RemovedObject, ResultCaches, Tail, result_policy
+from newsstand.caching import RESULT_POLICIES, CachedResult, RemovedObject, ResultCaches, Tail, result_policy
 from newsstand.caching.results.cache import Retrieval
 from newsstand.errors import BadOption, UnknownPolicy
 from newsstand.lab.results.events import KINDS, BrokerEvents, events_of, read_events
@@ -132,6 +132,14 @@ def test_result_caches_agree_with_brute_force_on_crowded_tables(policy: str) -> 
         agree(rows, policy, budget, *chosen.choice(SWITCHES), window, chosen.choice([1, 2, 4]), cap)
 
 
+class Hit(NamedTuple):
+    """What the caches return of an object."""
+
+    position: int
+    size: int
+    value: object
+
+
 class Model(RuleBasedStateMachine):
     """A broker's calls in any order, acknowledgements in parts, changes of policy and budget, against sets."""
 
@@ -144,7 +152,7 @@ class Model(RuleBasedStateMachine):
         self.now = 0
         self.position = 0
         self.acked: dict[tuple[str, str], int] = {}
-        self.cached: dict[str, list[tuple[Hit[int], int, set[str]]]] = {}
+        self.cached: dict[str, list[tuple[Hit, int, set[str]]]] = {}
         self.accessed: dict[str, int] = {}
         self.cohorts: dict[str, set[str]] = {}
         self.making_room = False
@@ -302,7 +310,7 @@ class Model(RuleBasedStateMachine):
     def get(self, name: str, after: int, until: int) -> None:
         after, until = self.position - after, self.position - until
         hits = [hit for hit, _, _ in self.cached.get(name, []) if after < hit.position <= until]
-        assert self.caches.get(name, after, until) == hits
+        assert hits_of(self.caches.get(name, after, until)) == hits
 
     @invariant()
     def holds_what_somebody_waits_for(self) -> None:
@@ -318,6 +326,10 @@ class Model(RuleBasedStateMachine):
     def everybody_is_where_they_were(self) -> None:
         for (name, who), acked in self.acked.items():
             assert self.caches.acked(name, who) == acked
+
+
+def hits_of(found: Iterable[CachedResult[Any]]) -> list[Hit]:
+    return [Hit(one.position, one.size, one.value) for one in found]
 
 
 Model.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=60)
@@ -340,7 +352,7 @@ def test_late_retrieval_finds_newest_objects() -> None:
     for position in (1, 2, 3):
         made.put("a", position, 10, f"result {position}", now=position)
     made.make_room(now=3)
-    assert made.get("a", after=0, until=3) == [Hit(2, 10, "result 2"), Hit(3, 10, "result 3")]
+    assert hits_of(made.get("a", after=0, until=3)) == [Hit(2, 10, "result 2"), Hit(3, 10, "result 3")]
     assert made.get("a", after=0, until=1) == []
     assert made.held("a") == (2, 3)
 

@@ -107,8 +107,8 @@ def test_accounts_are_managed_by_operators_over_http(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {OPERATOR}"}
     with (
         serving(tmp_path, lease_s=600.0) as served,
-        httpx.Client(base_url=served.url, auth=AsBrokers()) as brokers,
-        httpx.Client(base_url=served.url, headers=headers) as operator,
+        httpx.Client(base_url=served.url, auth=AsBrokers(), verify=False) as brokers,
+        httpx.Client(base_url=served.url, headers=headers, verify=False) as operator,
     ):
         brokers.put("/brokers/a", json={"url": "http://127.0.0.1:9"})
         for name in ("cy", "ana", "bob"):

@@ -27,7 +27,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis.BaseS
     """The schema of a coordinator; half of the requests are for the same broker."""
     with serving(tmp_path_factory.mktemp("fuzzed"), lease_s=600.0) as served:
         headers = {"Authorization": f"Bearer {broker_credential(SECRET, 'always-there')}"}
-        httpx.put(f"{served.url}/brokers/always-there", json={"url": "http://127.0.0.1:9"}, headers=headers)
+        httpx.put(
+            f"{served.url}/brokers/always-there", json={"url": "http://127.0.0.1:9"}, headers=headers, verify=False
+        )
         yield load_schema(served.url, lambda name, drawn: "north")
 
 

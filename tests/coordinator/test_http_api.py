@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCoordinat
 @pytest.fixture(scope="module")
 def broker(served: ServedCoordinator) -> Iterator[httpx.Client]:
     """A client that asks as whichever broker a request is about."""
-    with httpx.Client(base_url=served.url, auth=AsBrokers(), timeout=10) as client:
+    with httpx.Client(base_url=served.url, auth=AsBrokers(), timeout=10, verify=False) as client:
         yield client
 
 
@@ -204,7 +204,7 @@ def test_lookup_changes_nothing_and_broker_in_maintenance_takes_no_subscribers(n
 
 
 def test_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
-    with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url) as client:
+    with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url, verify=False) as client:
         client.auth = AsBrokers()
         admin = {"Authorization": f"Bearer {OPERATOR}"}
 
@@ -249,7 +249,7 @@ def test_topic_moves_when_it_has_arrived(tmp_path: Path) -> None:
 
 
 def test_placement_is_replaced_only_in_version_read(tmp_path: Path) -> None:
-    with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url) as client:
+    with serving(tmp_path, lease_s=600.0) as served, httpx.Client(base_url=served.url, verify=False) as client:
         client.auth = AsBrokers()
         admin = {"Authorization": f"Bearer {OPERATOR}"}
 
@@ -370,7 +370,7 @@ def test_metrics_count_states_and_contain_no_names(north: httpx.Client) -> None:
 
 
 def test_selection_without_brokers_is_empty_and_missing_store_is_reported(tmp_path: Path) -> None:
-    with serving(tmp_path, open_metrics=True) as served, httpx.Client(base_url=served.url) as client:
+    with serving(tmp_path, open_metrics=True) as served, httpx.Client(base_url=served.url, verify=False) as client:
         answered = client.get("/broker")
         assert (answered.status_code, answered.headers["Retry-After"]) == (503, "1")
         assert client.get("/metrics").status_code == 200
@@ -381,7 +381,7 @@ def test_selection_without_brokers_is_empty_and_missing_store_is_reported(tmp_pa
 
 
 def test_death_is_noticed_without_calls(tmp_path: Path) -> None:
-    with serving(tmp_path, lease_s=0.8) as served, httpx.Client(base_url=served.url) as client:
+    with serving(tmp_path, lease_s=0.8) as served, httpx.Client(base_url=served.url, verify=False) as client:
         client.auth = AsBrokers()
         client.put("/brokers/a", json={"url": "http://127.0.0.1:9"})
         client.post("/subscribers", json={"name": "ana", "hash": "h", "broker": "a"})

@@ -46,7 +46,7 @@ class Running:
         self.client = httpx.Client(
             base_url=found[1],
             auth=AsBrokers(),
-            transport=httpx.HTTPTransport(retries=5),
+            transport=httpx.HTTPTransport(retries=5, verify=False),
             timeout=10,
         )
         while self.client.get("/readyz").status_code != 200:

@@ -33,7 +33,7 @@ def test_broker_takes_no_subscriber_for_ended_session(tmp_path: Path) -> None:
 
 
 def test_assignment_rejected_for_ended_session(tmp_path: Path) -> None:
-    with serving(tmp_path) as served, httpx.Client(base_url=served.url, auth=AsBrokers()) as client:
+    with serving(tmp_path) as served, httpx.Client(base_url=served.url, auth=AsBrokers(), verify=False) as client:
         for name in ("a", "b"):
             client.put(f"/brokers/{name}", json={"url": f"http://127.0.0.1:9/{name}"}).raise_for_status()
         client.post("/subscribers", json={"name": "ana", "hash": "x", "broker": "a"}).raise_for_status()

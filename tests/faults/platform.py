@@ -51,7 +51,7 @@ class Process:
         if not self.is_running():
             raise AssertionError(f"{self.name} ended unexpectedly: {self._log.read_text()[-3000:]}")
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            return httpx.get(f"{self.url}/readyz", timeout=5, verify=False).status_code == 200
         except httpx.HTTPError:
             return False
 

@@ -48,6 +48,12 @@ def api() -> Api:
             raise NotFound(f"no thing {number}")
         raise HttpError(409, "nothing\nmore", {"X-More": "yes"}, reason="test")
 
+    @routes.get("/failures/fast", fast=True)
+    @routes.get("/failures/slow")
+    async def fail(request: Request) -> Response:
+        """Raise an error that nobody expects."""
+        raise RuntimeError("a defect")
+
     return Api("Newsstand", "A test.", [routes], RequestCounts(CollectorRegistry(), (1.0,)))
 
 
@@ -127,6 +133,18 @@ def test_errors_of_handlers_are_one_line_of_json(api: Api) -> None:
     assert (missing.status_code, missing.json()) == (404, {"error": "no thing 1"})
     assert (conflict.status_code, conflict.json()) == (409, {"error": "nothing more", "reason": "test"})
     assert conflict.headers["X-More"] == "yes"
+
+
+@pytest.mark.parametrize("path", ["/failures/fast", "/failures/slow"])
+def test_unexpected_exception_is_logged_under_id_of_response(
+    api: Api, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = call(api, "GET", path, {"X-Request-Id": "r-1"})
+    assert failed.status_code == 500
+    assert failed.json() == {"error": "internal error; the log has details under r-1"}
+    assert failed.headers["X-Request-Id"] == "r-1"
+    assert "request r-1 failed" in caplog.text
+    assert "RuntimeError: a defect" in caplog.text
 
 
 @pytest.mark.parametrize(

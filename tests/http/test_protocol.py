@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,8 +13,9 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.server import ServerState
 
 from newsstand.config.settings import HttpLimits
 from newsstand.http.bodies import Bodies
@@ -28,6 +30,18 @@ async def hello(request: Request) -> PlainTextResponse:
     return PlainTextResponse("hello")
 
 
+async def chunks(request: Request) -> StreamingResponse:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    return StreamingResponse(pieces())
+
+
+async def nothing(request: Request) -> Response:
+    return Response(status_code=204)
+
+
 async def read(request: Request) -> PlainTextResponse:
     try:
         async with Bodies(patience_s=0.3).read(request, 1000) as body:
@@ -36,12 +50,21 @@ async def read(request: Request) -> PlainTextResponse:
         return PlainTextResponse("rejected", rejected.status, rejected.headers)
 
 
+APP = Starlette(
+    routes=[
+        Route("/", hello, methods=["GET", "POST"]),
+        Route("/read", read, methods=["POST"]),
+        Route("/chunks", chunks),
+        Route("/nothing", nothing),
+    ]
+)
+
+
 @contextmanager
 def http_server(limits: HttpLimits, loop: str = "uvloop") -> Iterator[Address]:
-    app = Starlette(routes=[Route("/", hello, methods=["GET", "POST"]), Route("/read", read, methods=["POST"])])
     with socket.create_server(("127.0.0.1", 0)) as bound:
         config = uvicorn.Config(
-            app,
+            APP,
             log_config=None,
             lifespan="off",
             http=limited_http(limits),
@@ -143,6 +166,86 @@ def test_requests_in_one_piece_are_answered_in_order_up_to_a_limit(address: Addr
     last = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     assert exchange(address, one * 9 + last).count(b"HTTP/1.1 200 ") == 10
     assert exchange(address, one * 500).count(b"HTTP/1.1 200 ") < 20
+
+
+class Recorder(asyncio.Transport):
+    """A transport that records what each call writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.written.append(b"".join(pieces))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
+
+    protocol: asyncio.BaseProtocol
+
+
+@pytest.mark.parametrize(
+    ("request_line", "ends"),
+    [
+        (b"GET / HTTP/1.1", [b"\r\n\r\nhello"]),
+        (b"HEAD / HTTP/1.1", [b"\r\n\r\n"]),
+        (b"GET /nothing HTTP/1.1", [b"\r\n\r\n"]),
+        (b"GET /chunks HTTP/1.1", [b"\r\n\r\n3\r\none\r\n", b"3\r\ntwo\r\n", b"0\r\n\r\n"]),
+    ],
+)
+def test_head_is_written_with_first_bytes_of_body(request_line: bytes, ends: list[bytes]) -> None:
+    async def written() -> list[bytes]:
+        state = ServerState()
+        config = uvicorn.Config(APP, log_config=None, lifespan="off", ws="none")
+        transport = Recorder()
+        transport.protocol = protocol = limited_http(LIMITS)(config, state, {})
+        protocol.connection_made(transport)
+        for _ in range(2):
+            protocol.data_received(request_line + b"\r\nHost: a\r\n\r\n")
+            await asyncio.gather(*state.tasks)
+        protocol.connection_lost(OSError("the test ends"))
+        return transport.written
+
+    answers = asyncio.run(written())
+    assert len(answers) == 2 * len(ends)
+    for piece, end in zip(answers, ends * 2, strict=True):
+        assert piece.endswith(end)
+        assert piece.startswith(b"HTTP/1.1 20" if end.startswith(b"\r\n\r\n") else end)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "end"),
+    [
+        (b"HEAD / HTTP/1.1", b"HTTP/1.1 200 ", b"\r\n\r\n"),
+        (b"GET /nothing HTTP/1.1", b"HTTP/1.1 204 ", b"\r\n\r\n"),
+        (b"GET /chunks HTTP/1.1", b"HTTP/1.1 200 ", b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"),
+        (b"GET / HTTP/1.0", b"HTTP/1.1 200 ", b"\r\n\r\nhello"),
+    ],
+)
+def test_responses_with_and_without_body(address: Address, request_line: bytes, status: bytes, end: bytes) -> None:
+    answered = exchange(address, request_line + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert answered.startswith(status)
+    assert answered.endswith(end)
+
+
+def test_client_that_expects_continue_is_asked_for_body(address: Address) -> None:
+    head = b"POST /read HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\n"
+    with socket.create_connection(address, 20) as client:
+        client.sendall(head + b"Content-Length: 5\r\n\r\n")
+        asked = b""
+        while not asked.endswith(b"\r\n\r\n"):
+            asked += client.recv(1)
+        assert asked == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"bytes")
+        answered = rest(client)
+    assert answered.startswith(b"HTTP/1.1 200 ")
+    assert answered.endswith(b"\r\n\r\nbytes")
 
 
 def test_connection_closed_when_head_does_not_end() -> None:

@@ -21,7 +21,7 @@ def the_city() -> MovingCity:
 def client(the_city: MovingCity) -> Iterator[httpx.Client]:
     with (
         PageServer(the_city, hosts=("Demo.Example.org",)) as server,
-        httpx.Client(base_url=server.url, trust_env=False) as client,
+        httpx.Client(base_url=server.url, trust_env=False, verify=False) as client,
     ):
         yield client
 

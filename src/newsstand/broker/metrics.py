@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from newsstand.http.request_log import RequestCounts
+from newsstand.http.request_log import RequestCounts, StageHistogram
 from newsstand.overlay.broker.caching import CachingBroker
 
 Source = Literal["hit", "pushed", "peer", "miss"]
@@ -58,6 +58,9 @@ class Metrics:
             "From the production of a result until its subscribers are notified.",
             buckets=_SECONDS,
             registry=registry,
+        )
+        self.stages = StageHistogram(
+            "newsstand_broker_stage_seconds", "Seconds of each stage of publications at the broker.", registry
         )
         self._removed = Counter(
             "newsstand_broker_removed", "Results that left the caches.", ["reason"], registry=registry

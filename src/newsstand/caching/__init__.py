@@ -16,7 +16,7 @@ from newsstand.caching.pages import chen2003, access_time  # isort: skip  # noqa
 from newsstand.caching.pages.cache import Page, PageCache, ScoredCache
 from newsstand.caching.pages.policy import POLICIES, Entry, Policy, policy
 from newsstand.caching.results.adaptive import AdaptiveCaches
-from newsstand.caching.results.cache import Hit, RemovedObject
+from newsstand.caching.results.cache import CachedResult, RemovedObject
 from newsstand.caching.results.caches import ResultCaches
 from newsstand.caching.results.policies import BEYOND, RESULT_POLICIES, ResultPolicy, Tail, result_policy
 from newsstand.errors import BadInput
@@ -26,8 +26,8 @@ __all__ = [
     "POLICIES",
     "RESULT_POLICIES",
     "AdaptiveCaches",
+    "CachedResult",
     "Entry",
-    "Hit",
     "Page",
     "PageCache",
     "Policy",

@@ -41,10 +41,11 @@ app.command("broker")(server.broker)
 app.command("coordinator")(server.coordinator)
 app.command("check")(server.check)
 app.command("publish")(publish.publish)
+app.command("trace")(publish.trace)
 
 EXTRAS = {
     "broker": ("broker", "coordinator", "token", "user"),
-    "cluster": ("up", "cluster", "check", "publish", "page", "channel", "log", "demo"),
+    "cluster": ("up", "cluster", "check", "publish", "trace", "page", "channel", "log", "demo"),
     "lab": ("workload", "simulate", "replay", "plan", "survive", "push-cache", "policies", "compare"),
     "all": ("reproduce",),
 }

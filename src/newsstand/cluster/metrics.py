@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from newsstand.http.request_log import RequestCounts
+from newsstand.cluster.stages import StageTimes
+from newsstand.http.request_log import RequestCounts, StageHistogram
+from newsstand.http.server import wall_clock_ms
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)
 
@@ -18,7 +20,7 @@ _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)
 class Metrics:
     """The counters of one cluster. Methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.registry = CollectorRegistry()
         self._refreshers: list[Callable[[], object]] = []
         self._lock = threading.Lock()
@@ -38,6 +40,10 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        self._stages = StageHistogram(
+            "newsstand_stage_seconds", "Seconds of each stage of publications.", self.registry
+        )
+        self.stages = StageTimes(self._stages, now_ms)
         self._failures = counter("execution_failures", "Executions that failed.", "channel")
         self._results = counter("results", "Results stored.", "channel")
         self.lag = gauge("channel_lag", "Publications on which a channel was not executed yet.", "channel")
@@ -88,11 +94,13 @@ class Metrics:
     def forget_dataset(self, dataset: str) -> None:
         """Remove the metrics of a dataset."""
         _forget(dataset, self._accepted, self._rejected)
+        self.stages.forget_dataset(dataset)
 
     def forget_channel(self, channel: str) -> None:
         """Remove the metrics of a channel."""
         counters = (self._executions, self._failures, self._results)
         _forget(channel, *counters, self.lag, self.subscriptions, self.suspended)
+        self._stages.forget(channel)
 
     def forget_broker(self, broker: str) -> None:
         """Remove the metrics of a broker."""

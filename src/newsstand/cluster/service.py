@@ -31,8 +31,10 @@ from newsstand.cluster.notifier import Notifier, NotifierLimits
 from newsstand.cluster.pages.origin import Origin
 from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.stores import ResultStores
+from newsstand.cluster.stages import DeliveryReports
 from newsstand.cluster.subscriptions import Subscriptions
 from newsstand.errors import Unavailable
+from newsstand.http.client import trust
 from newsstand.spark.internals import first_line, is_stopped
 
 logger = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ class DataCluster:
         self._stores = stores
         self._now_ms = now_ms
         self._limits = limits
-        self.metrics = Metrics()
+        self.metrics = Metrics(now_ms)
         self.catalog = Catalog(app, data / "catalog.json")
         for name in self.catalog.superseded:
             logger.warning(
@@ -111,6 +113,7 @@ class DataCluster:
             now_ms,
             options.max_lag,
             limits.published_bytes,
+            DeliveryReports(trust(options.authority), now_ms),
         )
         self.definitions = Definitions(
             self.catalog,

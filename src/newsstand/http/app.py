@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 
 import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from newsstand.http.bodies import Bodies
 from newsstand.http.errors import HttpError, bearer, decoded, error_handlers, json_response
 from newsstand.http.openapi import JSON, Declaration, Handler, Operation, document
-from newsstand.http.request_log import RequestCounts, RequestLog
+from newsstand.http.request_log import RequestCounts, RequestLog, log_caller
 
 C = TypeVar("C")
 H = TypeVar("H", bound=Handler)
@@ -78,7 +78,7 @@ class ApiContext(Generic[C]):
         token = bearer(request)
         holder = self.authenticate(token) if token else None
         if holder is not None:
-            request.state.token = str(holder)
+            log_caller(request.scope, str(holder))
         return holder
 
     async def decode(self, request: Request, shape: type[T], limit: int = SMALL_BODY) -> T:
@@ -113,17 +113,20 @@ class Api(Starlette):
     ) -> None:
         """`quiet`: log only requests that were rejected, failed or took long."""
         self._title, self._summary = title, summary
+        self._requests, self._quiet = requests, quiet
         self.operations = [operation for one in routes for operation in one.operations]
         super().__init__(
             routes=[Route("/openapi.json", self._description), *map(_route, self.operations), *websockets],
-            middleware=[
-                Middleware(RequestLog, metrics=requests, quiet=quiet),
-                Middleware(FastPath, operations=[one for one in self.operations if one.is_fast]),
-            ],
             exception_handlers=error_handlers("there is no such path; /openapi.json lists them all"),
             lifespan=lifespan,
         )
         self.router.redirect_slashes = False
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the layers around the router; the log answers unexpected exceptions instead of Starlette."""
+        routed = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        fast = FastPath(routed, [one for one in self.operations if one.is_fast])
+        return RequestLog(fast, self._requests, self._quiet)
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of the API."""

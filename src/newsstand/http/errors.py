@@ -108,8 +108,11 @@ def require_server_url(field: str, url: str, example: str, *, query: bool = Fals
 
 def bearer(request: Request) -> str:
     """Return the token that a request presents, or the empty text."""
-    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
-    return presented.strip() if scheme.lower() == "bearer" else ""
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            scheme, _, presented = value.decode("latin-1").partition(" ")
+            return presented.strip() if scheme.lower() == "bearer" else ""
+    return ""
 
 
 def json_response(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -44,6 +44,37 @@ class Successor(Protocol):
     release: Callable[[], None] | None
 
 
+class _ResponseTransport:
+    """The transport of one response: its head waits for the first bytes of the body; one system call sends both.
+
+    uvicorn writes the head at once. ASGI lets a server wait for the body.
+    """
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        """Keep the head of the response, or write it with this first piece of the body."""
+        if self._head is None:
+            self._head = data
+        elif self._head:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection once what is written has left."""
+        self._transport.close()
+
+
 class LimitedHttp(HttpToolsProtocol):
     """One connection; `limited_http` makes the class of one server."""
 
@@ -134,6 +165,9 @@ class LimitedHttp(HttpToolsProtocol):
             )
             raise _HeadTooLarge
         super().on_headers_complete()
+        # A body follows neither "100 Continue" nor the head of a response to HEAD.
+        if not (self.expect_100_continue or self.scope["method"] == "HEAD" or self.parser.should_upgrade()):
+            self.cycle.transport = _ResponseTransport(self.transport)  # type: ignore[assignment]
 
     def on_chunk_header(self) -> None:
         self._progress = True

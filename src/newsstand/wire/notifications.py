@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Literal, TypeVar, cast
 import msgspec
 
 from newsstand.errors import BadInput
-from newsstand.wire.cluster import FetchedResult, fetched
+from newsstand.wire.cluster import FetchedResult, Position, fetched
 
 R = TypeVar("R")
 
@@ -70,6 +70,58 @@ def read_notification(body: bytes) -> Notification[FetchedResult]:
     except msgspec.DecodeError as error:
         raise BadInput(f"body: {error}") from error
     return notification
+
+
+MOST_DELIVERIES = 1000
+"""Positions in one request for deliveries."""
+_CALLBACK, _DELIVERIES = "/notifications", "/deliveries"
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+def deliveries_url(callback: str) -> str | None:
+    """Return the URL at which a broker reports deliveries; None if its callback has another form."""
+    return callback.removesuffix(_CALLBACK) + _DELIVERIES if callback.endswith(_CALLBACK) else None
+
+
+class StreamPosition(msgspec.Struct, frozen=True):
+    """A position of the stream of a subscription."""
+
+    subscription: str
+    position: Position
+
+
+class DeliveryRequest(msgspec.Struct, frozen=True):
+    """A question of the data cluster: what became of these positions at the broker."""
+
+    streams: Annotated[list[StreamPosition], msgspec.Meta(max_length=MOST_DELIVERIES)]
+
+
+class StreamDelivery(msgspec.Struct, frozen=True):
+    """What a broker did with a position, in Unix milliseconds; null if it has not happened."""
+
+    subscription: str
+    position: Position
+    notified_ms: Milliseconds
+    """When the notification of the cluster arrived."""
+    pulled_ms: Milliseconds | None = None
+    """When the broker had the result."""
+    signalled_ms: Milliseconds | None = None
+    """When the position was written to connections of subscribers."""
+    connections: Count = 0
+    """The connections to which it was written."""
+    read_ms: Milliseconds | None = None
+    """When a subscriber first got the result."""
+    acknowledged: Count = 0
+    """The subscribers that have acknowledged it."""
+    first_acknowledged_ms: Milliseconds | None = None
+    last_acknowledged_ms: Milliseconds | None = None
+
+
+class DeliveryReport(msgspec.Struct, frozen=True):
+    """The positions that the broker still knows."""
+
+    streams: list[StreamDelivery]
 
 
 class PushedPage(msgspec.Struct, frozen=True):

@@ -26,5 +26,5 @@ def bob(url: str) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="module")
 def operator(url: str) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {as_operator()}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=20, verify=False) as client:
         yield client

@@ -86,14 +86,16 @@ def test_accounts_of_a_standalone_broker(press: Press, tmp_path: Path, user: Com
             wait_ready(broker.url)
             at = ("--broker", broker.url)
             who = {"name": "ann", "password": PASSWORD}
-            assert httpx.post(f"{broker.url}/login", json=who).status_code == 403
+            assert httpx.post(f"{broker.url}/login", json=who, verify=False).status_code == 403
             assert user("enable", "ann", *at)["state"] == "active"  # type: ignore[index]
             found = httpx.get(
-                f"{broker.url}/subscriptions", headers={"Authorization": ann.headers["Authorization"]}
+                f"{broker.url}/subscriptions",
+                headers={"Authorization": ann.headers["Authorization"]},
+                verify=False,
             )
             assert [one["id"] for one in found.json()["subscriptions"]] == [subscription["id"]]
             assert user("delete", "ann", *at, "--yes") == {"deleted": "ann"}
-            assert httpx.post(f"{broker.url}/login", json=who).status_code == 401
+            assert httpx.post(f"{broker.url}/login", json=who, verify=False).status_code == 401
     finally:
         assert broker.stop() == 0
 
@@ -145,19 +147,20 @@ def test_accounts_of_a_coordinator_hold_at_all_brokers(press: Press, pair: Pair,
             assert closed_with(socket) == (4006, "the account is disabled")
         for name in ("one", "two"):
             who = {"name": "cleo", "password": PASSWORD}
-            assert httpx.post(f"{pair.url(name)}/login", json=who).status_code == 403
-            with closing(httpx.Client(base_url=pair.url(name), headers=cleo.headers)) as elsewhere:
+            assert httpx.post(f"{pair.url(name)}/login", json=who, verify=False).status_code == 403
+            with closing(httpx.Client(base_url=pair.url(name), headers=cleo.headers, verify=False)) as elsewhere:
                 assert elsewhere.get("/subscriptions").status_code == 403
         assert user("enable", "cleo", *at)["subscriptions"] == 1  # type: ignore[index]
-        with closing(httpx.Client(base_url=pair.url("two"), headers=cleo.headers)) as elsewhere:
+        with closing(httpx.Client(base_url=pair.url("two"), headers=cleo.headers, verify=False)) as elsewhere:
             until(lambda: elsewhere.get("/subscriptions").status_code == 200, "Cleo is let in again")
             assert len(elsewhere.get("/subscriptions").json()["subscriptions"]) == 1
             new = str(user("reset", "cleo", *at)["password"])  # type: ignore[index]
             until(lambda: elsewhere.get("/subscriptions").status_code == 401, "all sessions have ended")
-        assert httpx.post(f"{pair.url('two')}/login", json=who).status_code == 401
+        assert httpx.post(f"{pair.url('two')}/login", json=who, verify=False).status_code == 401
         who["password"] = new
         until(
-            lambda: httpx.post(f"{pair.url('two')}/login", json=who).status_code == 200, "the new password is good"
+            lambda: httpx.post(f"{pair.url('two')}/login", json=who, verify=False).status_code == 200,
+            "the new password is good",
         )
 
 
@@ -170,7 +173,9 @@ def test_deleted_account_does_not_return(press: Press, pair: Pair, user: Command
         user("delete", "dora", *at, "--yes")
         pair.restart("one")
         asked = httpx.get(
-            f"{pair.url('one')}/subscriptions", headers={"Authorization": dora.headers["Authorization"]}
+            f"{pair.url('one')}/subscriptions",
+            headers={"Authorization": dora.headers["Authorization"]},
+            verify=False,
         )
         assert asked.status_code == 401
         listed = user("list", *at)["subscribers"]  # type: ignore[index]
@@ -179,7 +184,9 @@ def test_deleted_account_does_not_return(press: Press, pair: Pair, user: Command
         def streams() -> list[object]:
             headers = {"Authorization": f"Bearer {ADMIN}"}
             found = [
-                httpx.get(f"{press.url}/brokers/{name}/subscriptions", headers=headers).json()["subscriptions"]
+                httpx.get(f"{press.url}/brokers/{name}/subscriptions", headers=headers, verify=False).json()[
+                    "subscriptions"
+                ]
                 for name in ("one", "two")
             ]
             return [one for some in found for one in some if one["values"] == ["doras-own"]]
@@ -189,7 +196,7 @@ def test_deleted_account_does_not_return(press: Press, pair: Pair, user: Command
 
 def test_broker_with_a_coordinator_lists_no_accounts(pair: Pair) -> None:
     headers = {"Authorization": f"Bearer {as_operator('one')}"}
-    refused = httpx.get(f"{pair.url('one')}/subscribers", headers=headers)
+    refused = httpx.get(f"{pair.url('one')}/subscribers", headers=headers, verify=False)
     assert (refused.status_code, pair.coordinator.url in refused.json()["error"]) == (409, True)
 
 

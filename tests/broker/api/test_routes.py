@@ -89,7 +89,7 @@ SUBSCRIBERS = {
 """The answers to who owns the thing, to another subscriber, and to a token that is limited to other channels."""
 ENDING = ("POST /logout", "DELETE /sessions")
 OPERATORS = ("GET /stats", "GET /policy", "PUT /policy", "GET /metrics")
-CLUSTERS = ("POST /notifications", "POST /pushes")
+CLUSTERS = ("POST /notifications", "POST /deliveries", "POST /pushes")
 ACCOUNTS = ("PUT /subscribers/{name}/password", "DELETE /subscribers/{name}")
 """For their own subscriber and for operators: test_authorization tries them."""
 OPERATORS_ACCOUNTS = (

@@ -11,15 +11,17 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
 from starlette.requests import Request
 from support.broker.press import Press
 
 from newsstand.auth.signing import HEADER, BadSignature, Recipient, sign
-from newsstand.broker.cluster_client.webhook import NOTIFICATION_BODY, PUSH_BODY, Webhook
+from newsstand.broker.cluster_client.webhook import DELIVERIES_BODY, NOTIFICATION_BODY, PUSH_BODY, Webhook
 from newsstand.errors import Busy
 from newsstand.http.app import SMALL_BODY
 from newsstand.http.bodies import Bodies
+from newsstand.wire.notifications import DeliveryReport, DeliveryRequest, StreamPosition
 
 BODY = b'{"streams":[]}'
 FAR = 10**15
@@ -59,7 +61,9 @@ def test_silent_connections_that_cannot_sign_do_not_block_webhooks(
     for sent in (*[announced - 1] * 2, *[0] * 50):
         silent.enter_context(send_part(broker_url, "/notifications", forged, announced, sent))
     header = sign(secret, Recipient("edge", "/notifications"), BODY, int(time.time()), FAR)
-    answer = httpx.post(f"{broker_url}/notifications", content=BODY, headers={HEADER: header}, timeout=30)
+    answer = httpx.post(
+        f"{broker_url}/notifications", content=BODY, headers={HEADER: header}, timeout=30, verify=False
+    )
     assert answer.status_code == 204, answer.text
 
 
@@ -92,13 +96,16 @@ def test_signature_is_for_one_body_path_and_broker(
     broker_url: str, secret: str, recipient: Recipient, content: bytes, status: int
 ) -> None:
     header = sign(secret, recipient, BODY, int(time.time()), FAR + 1)
-    answer = httpx.post(f"{broker_url}/notifications", content=content, headers={HEADER: header})
+    answer = httpx.post(f"{broker_url}/notifications", content=content, headers={HEADER: header}, verify=False)
     assert answer.status_code == status, answer.text
 
 
 def test_repeated_delivery_answered_without_its_body(broker_url: str, secret: str, silent: ExitStack) -> None:
     header = sign(secret, Recipient("edge", "/notifications"), BODY, int(time.time()), FAR + 2)
-    assert httpx.post(f"{broker_url}/notifications", content=BODY, headers={HEADER: header}).status_code == 204
+    assert (
+        httpx.post(f"{broker_url}/notifications", content=BODY, headers={HEADER: header}, verify=False).status_code
+        == 204
+    )
     connection = silent.enter_context(send_part(broker_url, "/notifications", header, len(BODY), 0))
     connection.settimeout(30)
     assert b" 204 " in connection.recv(4096)
@@ -132,3 +139,34 @@ def test_webhook_bodies_have_their_own_memory() -> None:
                 assert len(await held.enter_async_context(bodies.read(sending(1000), most))) == 1000
 
     asyncio.run(story())
+
+
+# Questions about deliveries
+
+ASKED = msgspec.json.encode(DeliveryRequest([StreamPosition("a stream that nobody has", 1)]))
+
+
+def ask(url: str, secret: str, path: str = "/deliveries", body: bytes = ASKED) -> httpx.Response:
+    header = sign(secret, Recipient("edge", path), body, int(time.time()), 0)
+    return httpx.post(f"{url}/deliveries", content=body, headers={HEADER: header})
+
+
+def test_deliveries_are_reported_to_cluster_as_often_as_it_asks(broker_url: str, secret: str) -> None:
+    for _ in range(2):
+        answer = ask(broker_url, secret)
+        assert answer.status_code == 200, answer.text
+        assert msgspec.json.decode(answer.content, type=DeliveryReport) == DeliveryReport([])
+
+
+def test_deliveries_are_reported_to_nobody_else(broker_url: str, secret: str) -> None:
+    assert ask(broker_url, "a guess").status_code == 401
+    assert ask(broker_url, secret, "/notifications").status_code == 401
+    assert httpx.post(f"{broker_url}/deliveries", content=ASKED).status_code == 401
+
+
+def test_malformed_questions_about_deliveries_are_rejected(broker_url: str, secret: str) -> None:
+    assert ask(broker_url, secret, body=b"nonsense").status_code == 400
+    assert ask(broker_url, secret, body=b"{}").status_code == 422
+    many = DeliveryRequest([StreamPosition("one", number) for number in range(1001)])
+    assert ask(broker_url, secret, body=msgspec.json.encode(many)).status_code == 422
+    assert ask(broker_url, secret, body=b" " * (DELIVERIES_BODY + 1)).status_code == 413

@@ -63,7 +63,10 @@ class World:
         self._serving = self.press.serving()
         self._serving.__enter__()
         self.cluster = httpx.Client(
-            base_url=self.press.url, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=20
+            base_url=self.press.url,
+            headers={"Authorization": f"Bearer {ADMIN}"},
+            timeout=20,
+            verify=False,
         )
         settings = folder / "coordinator.toml"
         settings.write_text(f"[coordinator]\nlinks = [{TABLE}]\nlease_s = 1.5\n")
@@ -92,7 +95,7 @@ class World:
         )  # fmt: skip
 
     def _reader(self, broker: str) -> httpx.Client:
-        http = httpx.Client(base_url=self.brokers[broker].url, timeout=20)
+        http = httpx.Client(base_url=self.brokers[broker].url, timeout=20, verify=False)
         who = {"name": f"reader-{broker}", "password": PASSWORD}
         assert http.post("/subscribers", json=who).status_code == 201
         http.headers["Authorization"] = f"Bearer {http.post('/login', json=who).json()['access']}"
@@ -126,7 +129,7 @@ class World:
 
     def metric(self, broker: str, name: str) -> float:
         headers = {"Authorization": f"Bearer {as_operator(broker)}"}
-        text = httpx.get(f"{self.brokers[broker].url}/metrics", headers=headers).text
+        text = httpx.get(f"{self.brokers[broker].url}/metrics", headers=headers, verify=False).text
         return _value(text, f"newsstand_broker_{name}")
 
     def until_pushed(self) -> None:
@@ -203,8 +206,8 @@ def test_client_redirected_to_nearer_broker(
     # A redirect is an address for anybody, for a while.
     asked = world.readers[WITHOUT].get(f"/named/{PAGES[0]}", headers={"Newsstand-Redirects": "yes"})
     assert (asked.status_code, asked.headers["Newsstand-Redirect"]) == (307, "berlin")
-    assert httpx.get(asked.headers["Location"]).content == content(PAGES[0], 1)
-    assert httpx.get(asked.headers["Location"] + "0").status_code == 401
+    assert httpx.get(asked.headers["Location"], verify=False).content == content(PAGES[0], 1)
+    assert httpx.get(asked.headers["Location"] + "0", verify=False).status_code == 401
 
 
 def test_changed_page_served_fresh_within_the_rule(

@@ -41,8 +41,8 @@ class Edge:
 
 
 @pytest.fixture
-def edge(press: Press, tmp_path: Path) -> Iterator[Edge]:
-    made = Edge(press, tmp_path)
+def edge(new_press: Press, tmp_path: Path) -> Iterator[Edge]:
+    made = Edge(new_press, tmp_path)
     try:
         yield made
     finally:
@@ -72,7 +72,7 @@ def found_at(broker: Process, client: httpx.Client) -> dict[str, int]:
     """Return a subscriber's subscriptions at a broker, with their positions; ask again while it is busy."""
     until = time.monotonic() + 20
     while True:
-        answer = httpx.get(f"{broker.url}/subscriptions", headers=client.headers, timeout=20)
+        answer = httpx.get(f"{broker.url}/subscriptions", headers=client.headers, timeout=20, verify=False)
         if answer.status_code == 200:
             return {one["id"]: one["position"] for one in answer.json()["subscriptions"]}
         assert answer.status_code == 503, answer.text
@@ -89,7 +89,11 @@ def until_listed(edge: Edge, name: str, **wanted: str) -> None:
     headers = {"Authorization": f"Bearer {as_operator()}"}
     until = time.monotonic() + 20
     while True:
-        listed = httpx.get(f"{edge.coordinator.url}/brokers", headers=headers).raise_for_status().json()["brokers"]
+        listed = (
+            httpx.get(f"{edge.coordinator.url}/brokers", headers=headers, verify=False)
+            .raise_for_status()
+            .json()["brokers"]
+        )
         (known,) = [one for one in listed if one["name"] == name]
         if known.items() >= wanted.items():
             return
@@ -117,7 +121,7 @@ def test_dropped_subscription_does_not_return_after_a_kill(edge: Edge) -> None:
 
 def test_session_responses_have_a_durability_header(edge: Edge) -> None:
     who = {"name": "ann", "password": "correct horse battery"}
-    with httpx.Client(base_url=edge.start("a").url, timeout=20) as ann:
+    with httpx.Client(base_url=edge.start("a").url, timeout=20, verify=False) as ann:
         assert ann.post("/subscribers", json=who).status_code == 201
         begun = ann.post("/login", json=who)
         refreshed = ann.post("/refresh", json={"refresh": begun.json()["refresh"]})
@@ -129,12 +133,14 @@ def test_session_responses_have_a_durability_header(edge: Edge) -> None:
         assert ann.delete("/sessions").headers["Newsstand-Durability"] == "broker"
 
 
-def test_answered_changes_hold_at_another_broker_when_the_broker_never_returns(edge: Edge, press: Press) -> None:
+def test_answered_changes_hold_at_another_broker_when_the_broker_never_returns(
+    edge: Edge, new_press: Press
+) -> None:
     first = edge.start("a")
     with closing(login(first.url, "ann")) as ann:
         until_replicated(ann)
         kept, dropped = subscribe(ann, kind="fire"), subscribe(ann, kind="flood")
-        press.print([{"channel": "of_kind", "values": ["fire"], "payload": {"id": one}} for one in "abc"])
+        new_press.print([{"channel": "of_kind", "values": ["fire"], "payload": {"id": one}} for one in "abc"])
         until_head(ann, kept, 3)
         acked = ann.post(f"/subscriptions/{kept['id']}/ack", json={"position": 2})
         gone = ann.delete(f"/subscriptions/{dropped['id']}")
@@ -142,7 +148,7 @@ def test_answered_changes_hold_at_another_broker_when_the_broker_never_returns(e
         assert replicated(gone)
         first.kill()
         second = edge.start("b")
-        with closing(httpx.Client(base_url=second.url, headers=ann.headers, timeout=20)) as moved:
+        with closing(httpx.Client(base_url=second.url, headers=ann.headers, timeout=20, verify=False)) as moved:
             (found,) = moved.get("/subscriptions").json()["subscriptions"]
             assert (found["id"], found["position"]) == (kept["id"], 2)
 
@@ -173,13 +179,13 @@ def test_subscription_at_another_broker_once_answered(edge: Edge) -> None:
         assert found_at(second, ann) == {made.json()["id"]: made.json()["position"]}
 
 
-def test_positions_never_decrease_while_the_coordinator_restarts(edge: Edge, press: Press) -> None:
+def test_positions_never_decrease_while_the_coordinator_restarts(edge: Edge, new_press: Press) -> None:
     first = edge.start("a")
     with closing(login(first.url, "ann")) as ann:
         until_replicated(ann)
         kept = subscribe(ann, kind="fire")
         start = int(str(kept["position"]))
-        print_fire(press, *"abcdefghi")
+        print_fire(new_press, *"abcdefghi")
         until_head(ann, kept, start + 9)
         port = int(edge.coordinator.url.rpartition(":")[2])
         answers = []
@@ -198,18 +204,20 @@ def test_positions_never_decrease_while_the_coordinator_restarts(edge: Edge, pre
         assert found_at(edge.start("b"), ann) == {kept["id"]: start + 9}
 
 
-def test_broker_paused_beyond_its_lease_undoes_nothing(edge: Edge, press: Press) -> None:
+def test_broker_paused_beyond_its_lease_undoes_nothing(edge: Edge, new_press: Press) -> None:
     first, second = edge.start("a"), edge.start("b")
     with closing(login(first.url, "ann")) as ann:
         until_replicated(ann)
         kept, dropped = subscribe(ann, kind="fire"), subscribe(ann, kind="flood")
         head = int(str(kept["position"])) + 3
-        print_fire(press, *"abc")
+        print_fire(new_press, *"abc")
         until_head(ann, kept, head)
         os.kill(first.pid, signal.SIGSTOP)
         try:
             until_dead(edge, "a")
-            with closing(httpx.Client(base_url=second.url, headers=ann.headers, timeout=20)) as moved:
+            with closing(
+                httpx.Client(base_url=second.url, headers=ann.headers, timeout=20, verify=False)
+            ) as moved:
                 assert moved.delete(f"/subscriptions/{dropped['id']}").status_code == 204
                 until_head(moved, kept, head)
                 acked = moved.post(f"/subscriptions/{kept['id']}/ack", json={"position": head})
@@ -223,17 +231,17 @@ def test_broker_paused_beyond_its_lease_undoes_nothing(edge: Edge, press: Press)
         assert found_at(second, ann) == {kept["id"]: head}
 
 
-def test_second_broker_of_a_name_stops_and_the_first_serves(edge: Edge, press: Press, tmp_path: Path) -> None:
+def test_second_broker_of_a_name_stops_and_the_first_serves(edge: Edge, new_press: Press, tmp_path: Path) -> None:
     first = edge.start("a")
     with closing(login(first.url, "ann")) as ann:
         kept = subscribe(ann, kind="fire")
         more = ("--coordinator", edge.coordinator.url)
-        second = start_broker(tmp_path / "other", press.url, "a", 0, *more)
+        second = start_broker(tmp_path / "other", new_press.url, "a", 0, *more)
         try:
             address = second.url
             start = int(str(kept["position"]))
             for half in (range(20), range(20, 40)):
-                print_fire(press, *map(str, half))
+                print_fire(new_press, *map(str, half))
                 until_head(ann, kept, start + half.stop)
             assert second.ended() == 2
         finally:
@@ -241,13 +249,13 @@ def test_second_broker_of_a_name_stops_and_the_first_serves(edge: Edge, press: P
         assert [line for line in second.said if f"a broker named 'a' runs at {first.url}" in line]
         assert not any("Traceback" in line for line in second.said), second.said
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"{address}/readyz")
+            httpx.get(f"{address}/readyz", verify=False)
         results = ann.get(f"/subscriptions/{kept['id']}/results", params={"limit": 100}).json()["results"]
         assert [one["payload"]["id"] for one in results] == [str(one) for one in range(40)]
-        assert httpx.get(f"{first.url}/readyz").status_code == 200
+        assert httpx.get(f"{first.url}/readyz", verify=False).status_code == 200
 
 
-def test_superseded_broker_stops_with_a_reason(edge: Edge, press: Press, tmp_path: Path) -> None:
+def test_superseded_broker_stops_with_a_reason(edge: Edge, new_press: Press, tmp_path: Path) -> None:
     first = edge.start("a")
     with closing(login(first.url, "ann")) as ann:
         until_replicated(ann)
@@ -256,7 +264,7 @@ def test_superseded_broker_stops_with_a_reason(edge: Edge, press: Press, tmp_pat
         os.kill(first.pid, signal.SIGSTOP)
         try:
             until_dead(edge, "a")
-            second = start_broker(tmp_path / "other", press.url, "a", 0, "--coordinator", edge.coordinator.url)
+            second = start_broker(tmp_path / "other", new_press.url, "a", 0, "--coordinator", edge.coordinator.url)
             edge.brokers["other"] = second
             until_listed(edge, "a", url=second.url)
         finally:
@@ -270,24 +278,24 @@ def test_superseded_broker_stops_with_a_reason(edge: Edge, press: Press, tmp_pat
 
 
 @pytest.mark.slow
-def test_cluster_rejects_a_second_broker_of_a_name(press: Press, tmp_path: Path) -> None:
-    first = start_broker(tmp_path / "one", press.url, "twin")
+def test_cluster_rejects_a_second_broker_of_a_name(new_press: Press, tmp_path: Path) -> None:
+    first = start_broker(tmp_path / "one", new_press.url, "twin")
     second = None
     try:
         wait_ready(first.url)
         with closing(login(first.url, "ann")) as ann:
             kept = subscribe(ann, kind="fire")
-            second = start_broker(tmp_path / "other", press.url, "twin")
-            assert httpx.get(f"{second.url}/readyz").status_code == 503
+            second = start_broker(tmp_path / "other", new_press.url, "twin")
+            assert httpx.get(f"{second.url}/readyz", verify=False).status_code == 503
             start = int(str(kept["position"]))
             for half in (range(20), range(20, 40)):
-                print_fire(press, *map(str, half))
+                print_fire(new_press, *map(str, half))
                 until_head(ann, kept, start + half.stop)
             assert second.ended(90) == 2
             assert [line for line in second.said if "another process acts as broker 'twin'" in line]
             results = ann.get(f"/subscriptions/{kept['id']}/results", params={"limit": 100}).json()["results"]
             assert [one["payload"]["id"] for one in results] == [str(one) for one in range(40)]
-            assert httpx.get(f"{first.url}/readyz").status_code == 200
+            assert httpx.get(f"{first.url}/readyz", verify=False).status_code == 200
     finally:
         first.kill()
         if second is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.broker.process import NEWSSTAND, SECRET
+from support.broker.process import SECRET
 from support.broker.topic_world import World, until, world
 
 from newsstand.cli.lab.plan_apply import NotApplied, OperatorClient
@@ -32,9 +32,25 @@ def secret(tmp_path: Path) -> Path:
     return file
 
 
-def plan(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [NEWSSTAND, "plan", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+@dataclass(frozen=True)
+class Output:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Output]
+
+
+@pytest.fixture
+def plan(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`newsstand plan`, in this process."""
+
+    def command(*words: object) -> Output:
+        code = run(["plan", *map(str, words)])
+        return Output(code, *capsys.readouterr())
+
+    return command
 
 
 def network_file(folder: Path, demand: dict[str, list[int]]) -> Path:
@@ -45,7 +61,7 @@ def network_file(folder: Path, demand: dict[str, list[int]]) -> Path:
     return file
 
 
-def test_plan_apply_moves_topics_to_demand(line: World, secret: Path, tmp_path: Path) -> None:
+def test_plan_apply_moves_topics_to_demand(plan: Command, line: World, secret: Path, tmp_path: Path) -> None:
     line.placed(storms=[WEST], chess=[MIDDLE])
     with line.client(WEST) as ann, line.client(EAST) as eve:
         until(lambda: ann.publish("storms", "is it stored?")["stored"], "storms has a storage")
@@ -69,7 +85,7 @@ def test_plan_apply_moves_topics_to_demand(line: World, secret: Path, tmp_path: 
         assert [body for body in eve.past("topic = 'storms'") if body != "is it stored?"] == list(range(50))
 
 
-def test_plan_apply_skips_unworthy_reassignment(line: World, secret: Path, tmp_path: Path) -> None:
+def test_plan_apply_skips_unworthy_reassignment(plan: Command, line: World, secret: Path, tmp_path: Path) -> None:
     line.placed(storms=[MIDDLE])
     old = tmp_path / "old.json"
     old.write_text(json.dumps({"storages": [1, 2], "assignment": {"storms": [1]}, "brokers": [MIDDLE, EAST]}))
@@ -93,7 +109,9 @@ def test_plan_apply_skips_unworthy_reassignment(line: World, secret: Path, tmp_p
         (["--coordinator", "http://127.0.0.1:1", "--secret-file", "SECRET"], "127.0.0.1:1: does not answer"),
     ],
 )
-def test_plan_apply_names_missing_option(secret: Path, words: list[str], line_of_error: str) -> None:
+def test_plan_apply_names_missing_option(
+    plan: Command, secret: Path, words: list[str], line_of_error: str
+) -> None:
     done = plan(*(str(secret) if word == "SECRET" else word for word in words))
     assert done.returncode != 0
     assert done.stdout == ""
@@ -101,7 +119,7 @@ def test_plan_apply_names_missing_option(secret: Path, words: list[str], line_of
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_plan_apply_rejects_other_secret(line: World, tmp_path: Path) -> None:
+def test_plan_apply_rejects_other_secret(plan: Command, line: World, tmp_path: Path) -> None:
     line.placed(storms=[WEST])
     other = tmp_path / "other"
     other.write_text("another secret that is long enough")
@@ -112,7 +130,7 @@ def test_plan_apply_rejects_other_secret(line: World, tmp_path: Path) -> None:
     assert line.overlay()["storages"]["storms"]["wanted"] == [WEST]
 
 
-def test_plan_of_platform_asks_for_demand(line: World, secret: Path) -> None:
+def test_plan_of_platform_asks_for_demand(plan: Command, line: World, secret: Path) -> None:
     done = plan("--coordinator", line.coordinator.url, "--secret-file", secret)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -120,7 +138,7 @@ def test_plan_of_platform_asks_for_demand(line: World, secret: Path) -> None:
     )
 
 
-def test_plan_apply_names_unknown_broker(line: World, secret: Path, tmp_path: Path) -> None:
+def test_plan_apply_names_unknown_broker(plan: Command, line: World, secret: Path, tmp_path: Path) -> None:
     network = network_file(tmp_path, {"storms": [0, 0, 9]})
     network.write_text(network.read_text().replace(EAST, "atlantis"))
     done = plan(network, "--coordinator", line.coordinator.url, "--secret-file", secret, "--apply")
@@ -133,7 +151,7 @@ def test_plan_command_rejects_placement_changed_while_it_plans(
     secret: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    plan: Command,
 ) -> None:
     line.placed(storms=[WEST])
 
@@ -143,11 +161,9 @@ def test_plan_command_rejects_placement_changed_while_it_plans(
 
     monkeypatch.setattr(methods, "run_method", change_then_plan)
     network = network_file(tmp_path, {"storms": [0, 0, 9]})
-    code = run(
-        ["plan", str(network), "--coordinator", line.coordinator.url, "--secret-file", str(secret), "--apply"]
-    )
-    assert code == 1
-    assert "the placement of topics has changed while the plan was made" in capsys.readouterr().err
+    done = plan(network, "--coordinator", line.coordinator.url, "--secret-file", secret, "--apply")
+    assert done.returncode == 1
+    assert "the placement of topics has changed while the plan was made" in done.stderr
     wanted = {topic: state["wanted"] for topic, state in line.overlay()["storages"].items()}
     assert wanted == {"storms": [MIDDLE], "chess": [EAST]}, "the other change is not lost"
 

@@ -17,24 +17,28 @@ import httpx
 
 from newsstand.auth.credentials import broker_credential, operator_token
 from support.broker.press import SECRET
+from support.forked import ForkedCommand
 
 PRESS = Path(__file__).with_name("press.py")
 NEWSSTAND = Path(sys.executable).with_name("newsstand")
 
 
 class Process:
-    """A process that tells its address in its first lines; what it says later is kept for when a test fails."""
+    """A process that tells its address in its first lines; what it says later is kept for when a test fails.
 
-    def __init__(self, *command: object, env: dict[str, str] | None = None) -> None:
-        self.command = [str(one) for one in command]
+    The command `newsstand` is forked from a process that has imported it, unless `as_typed`.
+    """
+
+    def __init__(self, *command: object, env: dict[str, str] | None = None, as_typed: bool = False) -> None:
         self.said: list[str] = []
-        self._process = subprocess.Popen(
-            self.command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **(env or {})},
-        )
+        words, environment = [str(one) for one in command], {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[str] | ForkedCommand
+        if command[0] == NEWSSTAND and not as_typed:
+            self._process = ForkedCommand(words[1:], environment)
+        else:
+            self._process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            )
         self._url: str | None = None
         self._known = threading.Event()
         self._listening = threading.Thread(target=self._listen, daemon=True)
@@ -88,9 +92,13 @@ def start_coordinator(folder: Path, port: int = 0, *more: object) -> Process:
     return Process(NEWSSTAND, "coordinator", "--data", folder, "--port", port, *more, env=env)
 
 
-def start_broker(folder: Path, cluster: str, name: str = "edge", port: int = 0, *more: object) -> Process:
+def start_broker(
+    folder: Path, cluster: str, name: str = "edge", port: int = 0, *more: object, as_typed: bool = False
+) -> Process:
     command = ("broker", "--name", name, "--cluster", cluster, "--data", folder, "--port", port)
-    return Process(NEWSSTAND, *command, *more, env=broker_secrets(name, "--coordinator" not in more))
+    return Process(
+        NEWSSTAND, *command, *more, env=broker_secrets(name, "--coordinator" not in more), as_typed=as_typed
+    )
 
 
 def broker_secrets(name: str, is_alone: bool = False) -> dict[str, str]:
@@ -105,13 +113,14 @@ def as_operator(broker: str | None = None) -> str:
 
 
 @contextmanager
-def running_broker(folder: Path, cluster: str, settings: str = "") -> Iterator[str]:
+def running_broker(folder: Path, cluster: str, settings: str = "", as_typed: bool = False) -> Iterator[str]:
     """A broker that is ready, for the length of a `with` block; gives its address."""
     config = folder / "broker.toml"
     if settings:
         folder.mkdir(exist_ok=True)
         config.write_text(settings)
-    broker = start_broker(folder, cluster, "edge", 0, *(("--config", config) if settings else ()))
+    more = ("--config", config) if settings else ()
+    broker = start_broker(folder, cluster, "edge", 0, *more, as_typed=as_typed)
     try:
         wait_ready(broker.url)
         yield broker.url
@@ -123,7 +132,7 @@ def wait_ready(url: str, patience: float = 30) -> None:
     until = time.monotonic() + patience
     while True:
         try:
-            answer = httpx.get(f"{url}/readyz")
+            answer = httpx.get(f"{url}/readyz", verify=False)
             if answer.status_code == 200:
                 return
         except httpx.HTTPError:

@@ -21,7 +21,13 @@ WORDS = {codes.HIT: HIT, codes.MISS: MISS, codes.STORED: STORED, codes.REJECTED:
 def live(policy: str, events: Iterable[Event], capacity: int, beta: float = 2.0) -> list[Step]:
     """The page cache, event by event; its books must be right after each."""
     held: dict[Page, int] = {}
-    cache = page_cache(policy, capacity, beta, on_evict=held.__delitem__)
+    used = 0
+
+    def on_evict(page: Page) -> None:
+        nonlocal used
+        used -= held.pop(page)
+
+    cache = page_cache(policy, capacity, beta, on_evict=on_evict)
     steps = []
     for is_push, page, size, subscriptions in events:
         if is_push:
@@ -29,10 +35,11 @@ def live(policy: str, events: Iterable[Event], capacity: int, beta: float = 2.0)
         else:
             outcome = HIT if cache.request(page, size, subscriptions) else MISS
         if page in cache:
+            used += size - held.get(page, 0)
             held[page] = size
         assert len(cache) == len(held)
-        assert cache.used == sum(held.values()) <= capacity
-        steps.append(Step(outcome, {page for page in held if isinstance(page, int)}))
+        assert cache.used == used <= capacity
+        steps.append(Step(outcome, set(held)))
     return steps
 
 

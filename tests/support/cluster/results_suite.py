@@ -331,7 +331,9 @@ class ResultsSuite:
             "cast(0 AS bigint) AS ordinal",
             "cast(id AS string) AS payload",
         )
-        stored = db.results.store(over(0, 100_000), SparkMatches(many))
+        executed: list[None] = []
+        stored = db.results.store(over(0, 100_000), SparkMatches(many, lambda: executed.append(None)))
+        assert len(executed) == 1
         assert (stored.results, stored.streams) == (100_000, 1000)
         for number in (0, 1, 999):
             assert payloads(db, first + number) == [str(number + 1000 * turn) for turn in range(100)]
@@ -346,6 +348,30 @@ class ResultsSuite:
         assert [result.at_ms for result in db.results.read(one.stream)] == [500, 500, 700]
         assert [record.at_ms for record in db.results.executions("alerts")] == [500, 500, 700]
         assert [delivery.at_ms for delivery in db.outbox.due("north", 9)] == [500, 500, 700]
+
+    def test_time_of_execution_is_that_at_which_matches_are_loaded(self, db: ResultStores) -> None:
+        (one,) = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1}})
+        clock = [2000]
+
+        def loading() -> Iterator[pa.RecordBatch]:
+            yield from computed([row(one.stream, 1)])
+            clock[0] = 5000
+
+        db.results.store(over(0, 1, 1000), loading(), lambda: clock[0])
+        assert [result.at_ms for result in db.results.read(one.stream)] == [5000]
+        assert [delivery.at_ms for delivery in db.outbox.due("north", 9)] == [5000]
+
+    def test_deliveries_are_those_to_subscriptions_of_all_brokers(self, db: ResultStores) -> None:
+        db.outbox.put_broker(Broker("south", "http://south/", "secret"))
+        fire, flood = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1, ("flood",): 1}})
+        (also,) = db.subscriptions.subscribe("south", {"alerts": {("fire",): 1}})
+        rows = [row(fire.stream, 1), row(fire.stream, 2), row(flood.stream, 1)]
+        number = db.results.store(over(0, 2), computed(rows)).execution
+        north = [(fire.stream, 1, fire.id, "north"), (flood.stream, 1, flood.id, "north")]
+        south = (fire.stream, 1, also.id, "south")
+        assert db.results.deliveries(number, 1, 10) == [north[0], south, north[1]]
+        assert db.results.deliveries(number, 1, 2) == [north[0], south]
+        assert db.results.deliveries(number, 3, 10) == []
 
     def test_execution_record_has_range_and_reached_streams(self, db: ResultStores) -> None:
         fire, flood = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1, ("flood",): 1}})

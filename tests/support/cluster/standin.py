@@ -99,7 +99,13 @@ class StandIn:
         self.earliest = 1
 
     def publish(
-        self, dataset: str, body: bytes, format: RecordFormat, key: str | None, publisher: str | None = None
+        self,
+        dataset: str,
+        body: bytes,
+        format: RecordFormat,
+        key: str | None,
+        publisher: str | None = None,
+        received: tuple[float, int] | None = None,
     ) -> Receipt:
         if self.failing:
             raise self.failing.pop(0)

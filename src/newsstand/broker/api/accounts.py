@@ -22,6 +22,7 @@ from newsstand.concurrency.pacing import Rate
 from newsstand.errors import Busy
 from newsstand.http.app import Routes
 from newsstand.http.errors import HttpError, json_response
+from newsstand.http.request_log import log_caller
 from newsstand.http.server import client_of, network_of
 from newsstand.model import is_subscriber_name
 from newsstand.wire.subscribers import SubscriberAccount, SubscriberAccounts, SubscriberRecord
@@ -184,7 +185,7 @@ def _login_log(request: Request, name: str) -> Iterator[str]:
     address = client_of(request.scope)
     if not is_subscriber_name(name):  # it may be a password in the wrong field
         name = "(not a name)"
-    request.scope.setdefault("state", {})["token"] = name
+    log_caller(request.scope, name)
     try:
         yield address
     except (BadLogin, Busy) as error:

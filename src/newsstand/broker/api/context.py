@@ -17,6 +17,7 @@ from newsstand.broker.settings import BrokerSettings
 from newsstand.broker.topics.service import TopicService
 from newsstand.http.app import ApiContext
 from newsstand.http.errors import HttpError, bearer, unknown_token
+from newsstand.http.request_log import log_caller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class BrokerContext(ApiContext[Operator]):
         if not presented:
             raise unknown_token(request)
         subscriber = await self.subscribers.authenticate(presented, fresh=fresh, subscription=subscription)
-        request.state.token = subscriber.name
+        log_caller(request.scope, subscriber.name)
         return subscriber
 
     async def unrestricted_subscriber(self, request: Request) -> AuthenticatedSubscriber:

@@ -1,4 +1,4 @@
-"""The webhook: the data cluster's signed requests, which are notifications, and pages that the origin pushes."""
+"""The webhook: the data cluster's signed requests: notifications, questions about them, and pushed pages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,22 @@ from newsstand.errors import BadInput
 from newsstand.http.app import Routes
 from newsstand.http.bodies import Bodies
 from newsstand.http.client import raw_path
-from newsstand.http.errors import BODY, HttpError, json_response, unauthorized
+from newsstand.http.errors import BODY, HttpError, decoded, json_response, unauthorized
 from newsstand.model import is_page_path
-from newsstand.wire.notifications import PushRequest, PushResult, read_notification
+from newsstand.wire.notifications import (
+    DeliveryReport,
+    DeliveryRequest,
+    PushRequest,
+    PushResult,
+    read_notification,
+)
 
-Sender = Literal["cluster", "origin"]
-PATHS: Mapping[Sender, str] = {"cluster": "/notifications", "origin": "/pushes"}
+Sender = Literal["cluster", "origin", "trace"]
+PATHS: Mapping[Sender, str] = {"cluster": "/notifications", "origin": "/pushes", "trace": "/deliveries"}
 """The path of each sender below the broker's callback URL. Each sender numbers its deliveries by itself."""
 NOTIFICATION_BODY = 64 * 1024 * 1024
 PUSH_BODY = 4 * 1024 * 1024
+DELIVERIES_BODY = 256 * 1024
 
 
 class Webhook:
@@ -60,7 +67,7 @@ class Webhook:
     def routes(
         self, bodies: Bodies, results: ResultService, push_cache: PushCacheService, metrics: Metrics
     ) -> Routes:
-        """Return `/notifications` and `/pushes`."""
+        """Return `/notifications`, `/deliveries` and `/pushes`."""
         routes = Routes("cluster", secured=False)
 
         @routes.post("/notifications", errors=(401, *BODY))
@@ -83,6 +90,18 @@ class Webhook:
             results.on_notification(news)
             self._replays.remember(*delivery)
             return Response(status_code=204)
+
+        @routes.post("/deliveries", response=DeliveryReport, errors=(401, *BODY))
+        async def deliveries(request: Request) -> Response:
+            """Return what became of positions of streams, to the data cluster; the request is signed."""
+            try:
+                head = self._verify_head("trace", request)
+                async with bodies.read(request, DELIVERIES_BODY) as body:
+                    head.check(body)
+                    asked = decoded(body, DeliveryRequest)
+            except BadSignature as error:
+                raise _signature_error(error) from None
+            return json_response(results.deliveries.report(asked.streams, results.now_ms()))
 
         @routes.post("/pushes", response=PushResult, errors=(401, *BODY))
         async def pushes(request: Request) -> Response:

@@ -10,7 +10,7 @@ randomness inside: the server and the simulators call the same methods with thei
 >>> broker.follow("ann", "floods", position=0, head=0, now=0)
 True
 >>> broker.advance("floods", 2, now=10)
-Span(after=0, until=2)
+PositionRange(after=0, until=2)
 >>> broker.put("floods", [(1, 5, b"water"), (2, 4, b"rain")], now=20)
 >>> broker.read("ann", "floods", limit=10, now=30).missing
 ()
@@ -24,7 +24,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from newsstand.caching import Hit, ResultCaches
+from newsstand.caching import CachedResult, ResultCaches
 from newsstand.caching.results.cache import Key, Retrieval
 
 Value = TypeVar("Value")
@@ -45,7 +45,7 @@ class CacheRead(NamedTuple, Generic[Value]):
     """A read: cached results, and ranges that have to be fetched from the cluster."""
 
     span: PositionRange
-    hits: list[Hit[Value]]
+    hits: list[CachedResult[Value]]
     hit_bytes: int
     missing: tuple[PositionRange, ...]
     head: int
@@ -190,7 +190,8 @@ class ResultBroker(Generic[Key, Value]):
         start = self.position(subscriber, stream) if after is None else after
         assert start is not None
         span = PositionRange(start, max(start, min(head, start + limit)))
-        if not len(span):
+        wanted = len(span)
+        if not wanted:
             return CacheRead(span, [], 0, (), head)
         hits = self.results.get(stream, span.after, span.until)
         self.results.touch(stream, now)
@@ -199,6 +200,8 @@ class ResultBroker(Generic[Key, Value]):
         size = sum([hit.size for hit in hits])
         self.counts.hits += len(hits)
         self.counts.hit_bytes += size
+        if len(hits) == wanted:
+            return CacheRead(span, hits, size, (), head)
         gaps = self.results.gaps(stream, hits[0].position, hits[-1].position)
         around = (
             PositionRange(span.after, hits[0].position - 1),

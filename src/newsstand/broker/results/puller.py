@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from newsstand.broker.cluster_client.client import ClusterClient, ClusterUnavailable, ResultsExpired
 from newsstand.broker.event_log import EventLog
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.results.broker import PositionRange, ResultBroker
+from newsstand.broker.results.deliveries import DeliveryHistory
 from newsstand.broker.results.subscription_sync import SubscriptionSync
 from newsstand.broker.websocket.hub import Hub
 from newsstand.concurrency.coalescing import Batcher, SingleFlight
@@ -111,6 +112,7 @@ class Puller:
     log: EventLog
     now_ms: Callable[[], int]
     limits: PullerLimits = PullerLimits()
+    deliveries: DeliveryHistory = field(default_factory=DeliveryHistory)
 
     def __post_init__(self) -> None:
         self.pulling: dict[str, asyncio.Task[None]] = {}
@@ -193,6 +195,7 @@ class Puller:
         values = [(one.position, one.json_prefix + FROM_CACHE) for one in fetched if one.position > pulled]
         self.core.put(stream, ((position, len(value), value) for position, value in values), now)
         self.log.results_pulled(now, stream, [len(value) for _, value in values])
+        self.deliveries.pulled(stream, self.core.pulled(stream), now)
 
     def _notify(self, stream: str, produced_ms: int) -> int:
         """Send the position of a stream to its followers; return the position."""
@@ -200,5 +203,6 @@ class Puller:
             return 0
         now, head = self.now_ms(), self.core.head(stream)
         reached = self.hub.notify(stream, head, now)
+        self.deliveries.signalled(stream, head, reached, now)
         self.metrics.count_notifications(reached, max(0, now - produced_ms) / 1000)
         return head

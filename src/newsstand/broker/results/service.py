@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ from newsstand.broker.event_log import EventLog
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.pages.match_cache import MatchCache
 from newsstand.broker.results.broker import CacheRead, PositionRange, ResultBroker
+from newsstand.broker.results.deliveries import DeliveryHistory
 from newsstand.broker.results.presence import Presence
 from newsstand.broker.results.puller import Puller, PullerLimits
 from newsstand.broker.results.subscription_sync import SubscriptionSync, SubscriptionSyncLimits
@@ -63,8 +64,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True):
     ]
 
 
-@dataclass(frozen=True)
-class ResultPage:
+class ResultPage(NamedTuple):
     """Results for a reader, as JSON, oldest first; `next` is the last position if more are pending."""
 
     results: list[bytes]
@@ -104,8 +104,17 @@ class ResultService(SubscriberListener):
         self._hub = self.presence.hub
         self.sync = SubscriptionSync(self.cluster, self.register, self._on_extent, self.clock, self.limits.sync)
         self.channels = ChannelDirectory(self.cluster.channels, self.store, self.clock)
+        self.deliveries = DeliveryHistory(self.metrics.stages)
         self.puller = Puller(
-            self.core, self.cluster, self.sync, self._hub, self.metrics, self.log, self.now_ms, self.limits.puller
+            self.core,
+            self.cluster,
+            self.sync,
+            self._hub,
+            self.metrics,
+            self.log,
+            self.now_ms,
+            self.limits.puller,
+            self.deliveries,
         )
         self._streams: dict[str, str] = {}
         """The stream of each subscription."""
@@ -229,6 +238,7 @@ class ResultService(SubscriberListener):
         self.metrics.count_read(len(reading.hits), max(0, len(found) - len(reading.hits)), latency)
         self.log.results_read(now, stream, len(reading.hits), reading.hit_bytes, missed_bytes, latency)
         last = reading.span.after + len(found)
+        self.deliveries.read(stream, reading.span.after, last, self.now_ms())
         return ResultPage(found, reading.head, last if found and last < reading.head else None)
 
     async def _fill_gaps(self, stream: str, reading: CacheRead[bytes], begun: float) -> tuple[list[bytes], int]:
@@ -276,9 +286,11 @@ class ResultService(SubscriberListener):
         now = self.now_ms()
         acked = {}
         for key, stream in streams.items():
-            if self.core.position(subscriber.name, stream) is None:
+            before = self.core.position(subscriber.name, stream)
+            if before is None:
                 raise SubscriberMoved(subscriber.name)
             if key in moved:
+                self.deliveries.acknowledged(stream, before, moved[key], now)
                 self.core.acknowledge(subscriber.name, stream, moved[key], now)
             acked[key] = self.core.position(subscriber.name, stream) or 0
         return acked
@@ -286,6 +298,9 @@ class ResultService(SubscriberListener):
     # Notifications of the cluster.
 
     def on_notification(self, notification: Notification[FetchedResult]) -> None:
+        self.deliveries.notified(
+            notification, lambda one: self.core.head(one) if one in self.core else None, self.now_ms()
+        )
         for progress in notification.streams:
             stream = progress.subscription
             if stream in self._opening:
@@ -322,6 +337,7 @@ class ResultService(SubscriberListener):
         self.core.results.advance(now)
         self.presence.sweep(now)
         self.log.flush(now)
+        self.deliveries.expire(now)
 
     def set_policy(self, policy: str | None, budget: int | None) -> None:
         """Change the policy or the budget of the result caches; no result is lost."""
@@ -382,8 +398,10 @@ class ResultService(SubscriberListener):
 
     def _permits(self, name: str, allow: Sequence[ChannelScope] | None, subscription: SubscriptionRecord) -> bool:
         """Return whether the operator's rules and a token's scopes permit a subscription."""
-        values = self.channels.values_by_name(subscription.channel, subscription.values)
         channel = self.channels.known.get(subscription.channel)
+        if allow is None and (channel is None or not channel.bind):
+            return True  # neither rules nor scopes: no need for the values' names
+        values = self.channels.values_by_name(subscription.channel, subscription.values)
         if channel is not None and not follows_rules(channel, values, name):
             return False
         return permits(allow, subscription.channel, values)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from newsstand.auth.tokens import BadToken, Claims, SubscriberTokens
@@ -53,8 +53,7 @@ class ShuttingDown(NewsstandError):
     http_status = 503
 
 
-@dataclass(frozen=True)
-class AuthenticatedSubscriber:
+class AuthenticatedSubscriber(NamedTuple):
     """A subscriber with the claims of its token."""
 
     record: SubscriberRecord

@@ -49,14 +49,6 @@ class CachedResult(Generic[Value]):
     """f: the subscribers to retrieve it when it was put or, where all objects are ranked, at present."""
 
 
-class Hit(NamedTuple, Generic[Value]):
-    """A cached object, as it is retrieved."""
-
-    position: int
-    size: int
-    value: Value
-
-
 class RemovedObject(NamedTuple, Generic[Key]):
     """An object that has left its cache."""
 

@@ -9,8 +9,8 @@ True
 >>> caches.put("floods", position=1, size=5, value=b"water", now=40)
 True
 >>> caches.make_room(now=40)
->>> caches.get("floods", after=0, until=1)
-[Hit(position=1, size=5, value=b'water')]
+>>> [found.value for found in caches.get("floods", after=0, until=1)]
+[b'water']
 >>> caches.touch("floods", now=50)
 >>> caches.acknowledge("floods", "ann", upto=1, now=60)
 >>> caches.objects
@@ -25,7 +25,6 @@ from typing import Generic, TypedDict, get_args
 from newsstand.caching.results.cache import (
     CachedResult,
     ExpiryOf,
-    Hit,
     Key,
     Reason,
     RemovedObject,
@@ -155,7 +154,7 @@ class ResultCaches(Generic[Key, Value]):
             self._remove(cache, found, now, "dropped", position)
             self._victims.tail_changed(cache, now)
 
-    def get(self, cache: Key, after: int, until: int) -> list[Hit[Value]]:
+    def get(self, cache: Key, after: int, until: int) -> list[CachedResult[Value]]:
         """Return the cached objects with after < position <= until, oldest first.
 
         Missing objects are older than these, or in the `gaps` between them.
@@ -163,7 +162,7 @@ class ResultCaches(Generic[Key, Value]):
         found = self._caches.get(cache)
         if found is None:
             return []
-        return [Hit(hit.position, hit.size, hit.value) for hit in found.between(after, until)]
+        return found.between(after, until)
 
     def gaps(self, cache: Key, after: int, until: int) -> tuple[int, ...]:
         """Return the positions in (after, until] of objects that left while older ones stayed."""

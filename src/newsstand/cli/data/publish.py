@@ -1,4 +1,4 @@
-"""`newsstand publish`: records of a file, sent to a running cluster; each of them counts once."""
+"""`newsstand publish` sends the records of a file to a running cluster; `newsstand trace` follows one of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 from typer import Argument, Option
 
 from newsstand.cli.data.batches import LineReader, RecordBatch, array_batches, follow, reject_csv
-from newsstand.cli.data.connection import AppFolder, ClusterOptions, located_app
+from newsstand.cli.data.connection import AppFolder, ClusterOptions, located_app, request_json
 from newsstand.cli.options import Json
-from newsstand.cli.terminal import errors, say
+from newsstand.cli.terminal import errors, print_table, say
 from newsstand.errors import BadInput, BadOption, Busy, NewsstandError
 
 if TYPE_CHECKING:
@@ -181,6 +181,84 @@ def publish(
     _report(counts, dataset, as_json)
     if counts.rejected:
         raise typer.Exit(2)
+
+
+def trace(
+    cluster: ClusterOptions,
+    app: AppFolder,
+    dataset: Annotated[str, Argument(metavar="DATASET", help="The dataset of the publication.")],
+    number: Annotated[int, Argument(metavar="NUMBER", min=1, help="Its number in the dataset.")],
+    as_json: Json = False,
+) -> None:
+    """Print when each stage of a publication ended, from its request to the acknowledgements of subscribers.
+
+    Example: newsstand trace my-app emergencies 17
+    """
+    with cluster.connect(located_app(app)) as client:
+        facts = request_json(client, "GET", f"/datasets/{quote(dataset, safe='')}/publications/{number}/trace")
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        _show_trace(facts, dataset)
+
+
+def _show_trace(facts: Mapping[str, Any], dataset: str) -> None:
+    if "lost" in facts:
+        print(f"{dataset} {facts['publication']}: lost from the log: {facts['lost']['why']}")
+        begin = None
+    else:
+        begin = facts["stages"]["received"] or facts["accepted_at_ms"]
+        accepted = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(begin / 1000))
+        known = "received" if facts["stages"]["received"] else "accepted (when it was received is unknown)"
+        print(f"{dataset} {facts['publication']}: {known} {accepted}.{begin % 1000:03d} UTC")
+    for channel in facts["channels"]:
+        if channel["state"] != "evaluated" or begin is None:
+            more = channel.get("error") or (f"{channel['behind']} before it" if "behind" in channel else "")
+            print(f"channel {channel['channel']}: {channel['state']}{f', {more}' if more else ''}")
+            continue
+        reached = f"execution {channel['execution']}, streams reached: {channel['reached']}"
+        print(f"channel {channel['channel']}: {reached}")
+        rows = [
+            _stage_row(stage, "cluster", [ended], begin)
+            for stage, ended in ({**facts["stages"], **channel["stages"]}).items()
+        ]
+        for broker in channel["brokers"]:
+            if broker["deliveries"] or broker["unknown"]:  # else it was notified of other publications
+                rows += _broker_rows(broker, begin)
+        print_table(("stage", "at", "first ms", "last ms", ""), rows, ("stage", "at", ""))
+        for broker in channel["brokers"]:
+            if broker["error"] is not None:
+                print(f"broker {broker['broker']} {broker['error']}")
+            elif broker["unknown"]:
+                results = "1 result" if broker["unknown"] == 1 else f"{broker['unknown']:,} results"
+                print(f"broker {broker['broker']} has no record of {results}")
+
+
+def _broker_rows(broker: Mapping[str, Any], begin: int) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each stage at a broker, over all streams of the publication."""
+    name, deliveries = broker["broker"], broker["deliveries"]
+    notes = {
+        "signalled": (sum(one["connections"] for one in deliveries), "connection"),
+        "acknowledged": (sum(one["subscribers"] for one in deliveries), "subscriber"),
+    }
+    for stage in ("notified", "pulled", "signalled", "read", "acknowledged"):
+        ended = [one[stage] for one in deliveries]
+        if stage == "acknowledged":
+            ended += [one["last_acknowledged"] for one in deliveries]
+        note = ""
+        if deliveries and stage in notes:
+            count, noun = notes[stage]
+            note = f"{count} {noun}{'s' * (count != 1)}"
+        yield _stage_row(stage, name, ended, begin, "not yet" if deliveries else "unknown", note)
+
+
+def _stage_row(
+    stage: str, place: str, ended: Sequence[int | None], begin: int, missing: str = "unknown", note: str = ""
+) -> tuple[str, ...]:
+    """Return a row with the milliseconds from `begin` to the first and the last end of a stage."""
+    known = [max(0, at - begin) for at in ended if at is not None]
+    first, last = (f"{min(known):,}", f"{max(known):,}") if known else (missing, missing)
+    return stage, place, first, last, note
 
 
 def batches(file: str, most: int) -> Iterator[RecordBatch]:

@@ -52,6 +52,7 @@ def publish_routes(context: ClusterContext) -> Routes:
         request: Request, dataset: str, idempotency_key: Annotated[str | None, Header("Idempotency-Key")] = None
     ) -> Response:
         """Add records to a dataset: one JSON object, an array, or NDJSON; they are durable when this returns."""
+        received = context.cluster.metrics.stages.now()
         holder = context.admit(request, ("publish", dataset))
         format = record_format(request)
         if idempotency_key is not None and _KEY.fullmatch(idempotency_key) is None:
@@ -59,7 +60,7 @@ def publish_routes(context: ClusterContext) -> Routes:
         context.cluster.catalog.dataset(dataset)  # before a large body is read for nothing
         async with context.bodies.read(request, context.options.max_body_bytes) as body:
             receipt = await context.run_publish(
-                publications.publish, dataset, body, format, idempotency_key, holder.name
+                publications.publish, dataset, body, format, idempotency_key, holder.name, received
             )
         if receipt.accepted or not receipt.rejected:
             return json_response(receipt)
@@ -71,7 +72,7 @@ def publish_routes(context: ClusterContext) -> Routes:
         "/datasets/{dataset}/publications/{seq}/trace", response=dict[str, object], errors=(403, 404, 422, 503)
     )
     async def trace(request: Request, dataset: str, seq: Annotated[int, Meta(ge=1, le=2**63 - 1)]) -> Response:
-        """Return when a publication was accepted and evaluated, its streams and the notified brokers."""
+        """Return when each stage of a publication ended, its streams, and what the notified brokers report."""
         context.admit(request, ("read", None))
         return json_response(await context.run(publications.audit, dataset, seq))
 

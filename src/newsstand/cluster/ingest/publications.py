@@ -1,12 +1,13 @@
 """Publications: validated, made durable in the log, and audited afterwards; with the pages that they carry.
 
-The audit of a publication reports which channels evaluated it, and which streams and brokers it reached.
+The audit of a publication reports which channels evaluated it, which streams and brokers it reached, when each
+stage ended, and what the brokers report.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,9 +21,11 @@ from newsstand.cluster.matching.scheduler import Scheduler
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.stores import ResultStores
+from newsstand.cluster.stages import DeliveryReports
 from newsstand.errors import Busy, NotFound
 from newsstand.model import ChannelDefinition, JsonObject
 from newsstand.wire.cluster import Receipt
+from newsstand.wire.notifications import MOST_DELIVERIES, DeliveryReport, StreamDelivery, StreamPosition
 
 MAX_STREAMS = 1000
 """Streams that an audit lists; it counts all of them."""
@@ -30,6 +33,18 @@ MAX_STREAMS = 1000
 
 class _AuditedLine(msgspec.Struct):
     page: dict[str, object] | None = msgspec.field(default=None, name="_page")
+
+
+@dataclass(frozen=True)
+class _ChannelAudit:
+    """The state of a publication in one channel, the facts about each broker in it, and where results went."""
+
+    facts: JsonObject
+    brokers: Sequence[JsonObject] = ()
+    deliveries: Sequence[tuple[int, int, str, str]] = ()
+    """Stream, position, subscription and broker of each result."""
+    queued_ms: int | None = None
+    """When the execution on the publication began, if it is known."""
 
 
 @dataclass(eq=False)
@@ -46,6 +61,7 @@ class Publications:
     max_lag: int
     max_bytes_in_flight: int
     """Bytes of bodies that are validated and written at any moment; further publishers have to retry."""
+    reports: DeliveryReports
 
     def __post_init__(self) -> None:
         self._validator = lru_cache(maxsize=1024)(lambda dataset: RecordValidator(dataset, self.pages.max_bytes))
@@ -53,12 +69,20 @@ class Publications:
         self._lock = threading.Lock()
 
     def publish(
-        self, dataset: str, body: bytes, format: RecordFormat, key: str | None, publisher: str | None = None
+        self,
+        dataset: str,
+        body: bytes,
+        format: RecordFormat,
+        key: str | None,
+        publisher: str | None = None,
+        received: tuple[float, int] | None = None,
     ) -> Receipt:
         """Validate the records of a body and append the valid ones; they are durable when this returns.
 
-        `key` is an idempotency key of this publisher.
+        `key` is an idempotency key of this publisher; `received` is when the request arrived, a result of
+        `StageTimes.now`.
         """
+        received = received or self.metrics.stages.now()
         validator = self._validator(self.catalog.dataset(dataset))
         self._require_keeping_up(dataset)
         with self._counted(len(body)):
@@ -70,6 +94,7 @@ class Publications:
                 return Receipt(0, None, None, records.rejected)
             appended = self.log.append(dataset, records.lines, self.now_ms(), key, publisher)
         if not appended.repeated:
+            self.metrics.stages.appended(dataset, appended.first, appended.last, received)
             self.metrics.published(dataset, len(records.lines), len(records.rejected))
         accepted = appended.last - appended.first + 1
         return Receipt(accepted, appended.first, appended.last, records.rejected, appended.repeated)
@@ -82,11 +107,14 @@ class Publications:
         """
         entry = next(self.log.read(self.catalog.dataset(dataset).name, seq - 1, seq), None)
         lost = self.log.lost_range(dataset, seq) if entry is None else None
-        channels = [self._state_in(one, seq) for one in self.catalog.channels().values() if one.new == dataset]
+        audits = [self._state_in(one, seq) for one in self.catalog.channels().values() if one.new == dataset]
+        self._add_reports(audits)
+        channels = [one.facts for one in audits]
         if entry is not None:
             page = msgspec.json.decode(entry.line, type=_AuditedLine).page
             accepted: JsonObject = {"publication": seq, "accepted_at_ms": entry.at_ms, "page": page}
-            return accepted | {"channels": channels}
+            stages = self._stages_of(dataset, seq, [one.queued_ms for one in audits])
+            return accepted | {"stages": stages, "channels": channels}
         if lost is None:
             raise NotFound(f"dataset '{dataset}': no publication {seq}; the newest is {self.log.head(dataset)}")
         return {
@@ -95,7 +123,16 @@ class Publications:
             "channels": [_unless_lost(state, lost) for state in channels],
         }
 
-    def _state_in(self, channel: ChannelDefinition, seq: int) -> JsonObject:
+    def _stages_of(self, dataset: str, seq: int, queued: Sequence[int | None]) -> JsonObject:
+        """Return when a publication was received and durable; `queued` is when executions on it began."""
+        times = self.metrics.stages.of_publication(dataset, seq)
+        if times is None:
+            return {"received": None, "durable": None}
+        # An execution may begin before the publisher's thread has noticed that the record is durable.
+        durable = min([times.durable_ms, *(one for one in queued if one is not None)])
+        return {"received": times.received_ms, "durable": durable}
+
+    def _state_in(self, channel: ChannelDefinition, seq: int) -> _ChannelAudit:
         """Return the state of a publication in one channel."""
         facts: JsonObject = {"channel": channel.name}
         results, running = self.stores.results, self.scheduler.running(channel.name)
@@ -103,24 +140,50 @@ class Publications:
         if not executed:
             position = results.position(channel.name)
             if position is not None and seq <= position:
-                return facts | {"state": "published before the channel began"}
+                return _ChannelAudit(facts | {"state": "published before the channel began"})
             if running is not None and (failure := running.failure) is not None:
-                return facts | {"state": "failing", "error": failure.error, "since_ms": failure.since_ms}
-            return facts | {"state": "waiting", "behind": seq - (position or 0)}
+                failing = {"state": "failing", "error": failure.error, "since_ms": failure.since_ms}
+                return _ChannelAudit(facts | failing)
+            return _ChannelAudit(facts | {"state": "waiting", "behind": seq - (position or 0)})
         execution = executed[0]
         reached = results.reached(execution.number, seq)
-        return facts | {
+        ended = self.metrics.stages.of_execution(execution.number)
+        brokers: list[JsonObject] = [
+            {"broker": one.broker, "attempts": one.attempts, "answered_at_ms": one.answered_ms}
+            for one in self.stores.outbox.entries(execution.number)
+        ]
+        evaluated = facts | {
             "state": "evaluated",
             "execution": execution.number,
             "at_ms": execution.at_ms,
             "results_of_execution": execution.results,
             "reached": len(reached),
             "streams": [{"stream": stream, "position": position} for stream, position in reached[:MAX_STREAMS]],
-            "brokers": [
-                {"broker": one.broker, "attempts": one.attempts, "answered_at_ms": one.answered_ms}
-                for one in self.stores.outbox.entries(execution.number)
-            ],
+            "stages": {
+                "queued": ended.get("queued"),
+                "planned": ended.get("planned"),
+                "executed": ended.get("executed"),
+                "stored": execution.at_ms,
+            },
+            "brokers": brokers,
         }
+        deliveries = results.deliveries(execution.number, seq, MAX_STREAMS)
+        return _ChannelAudit(evaluated, brokers, deliveries, ended.get("queued"))
+
+    def _add_reports(self, audits: Sequence[_ChannelAudit]) -> None:
+        """Ask the brokers what became of the positions that a publication reached, and add their reports."""
+        asked: dict[str, dict[StreamPosition, None]] = {}
+        for audit in audits:
+            notified = {str(one["broker"]) for one in audit.brokers}
+            for _, position, subscription, broker in audit.deliveries:
+                if broker in notified and len(asked.setdefault(broker, {})) < MOST_DELIVERIES:
+                    asked[broker][StreamPosition(subscription, position)] = None
+        known = {name: self.stores.outbox.broker(name) for name in asked}
+        reports = self.reports.request({one: list(asked[name]) for name, one in known.items() if one is not None})
+        for audit in audits:
+            for facts in audit.brokers:
+                broker = str(facts["broker"])
+                facts.update(_reported(audit, broker, reports.get(broker)))
 
     def _require_keeping_up(self, dataset: str) -> None:
         """Raise Busy if a channel that does not fail is too far behind the dataset."""
@@ -142,6 +205,33 @@ class Publications:
         finally:
             with self._lock:
                 self._bytes_in_flight -= size
+
+
+def _reported(audit: _ChannelAudit, broker: str, report: DeliveryReport | str | None) -> JsonObject:
+    """Return what a broker reports of the results of one channel: `unknown` counts what it does not know."""
+    asked = [(stream, position, name) for stream, position, name, other in audit.deliveries if other == broker]
+    if not isinstance(report, DeliveryReport):
+        return {"deliveries": [], "unknown": len(asked), "error": report}
+    known = {(one.subscription, one.position): one for one in report.streams}
+    deliveries = [
+        _delivery(stream, known[name, position]) for stream, position, name in asked if (name, position) in known
+    ]
+    return {"deliveries": deliveries, "unknown": len(asked) - len(deliveries), "error": None}
+
+
+def _delivery(stream: int, one: StreamDelivery) -> JsonObject:
+    return {
+        "stream": stream,
+        "position": one.position,
+        "notified": one.notified_ms,
+        "pulled": one.pulled_ms,
+        "signalled": one.signalled_ms,
+        "connections": one.connections,
+        "read": one.read_ms,
+        "acknowledged": one.first_acknowledged_ms,
+        "last_acknowledged": one.last_acknowledged_ms,
+        "subscribers": one.acknowledged,
+    }
 
 
 def _unless_lost(facts: JsonObject, lost: LostRange) -> JsonObject:

@@ -29,6 +29,7 @@ from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.results.model import Execution, Matches
 from newsstand.cluster.results.stores import ResultStores
+from newsstand.cluster.stages import ExecutionStages
 from newsstand.concurrency.pacing import Backoff
 from newsstand.model import ChannelDefinition, Dataset, Scalar
 from newsstand.spark.cancellation import end_runaway_tasks
@@ -272,9 +273,12 @@ class Executor:
     def _execute(self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None) -> None:
         channel = running.channel
         began = time.monotonic()
-        matches = self._matches(running, after, through, batch)
+        stages = self.metrics.stages.begin(channel.name, channel.new, after, through)
+        matches = self._matches(running, after, through, batch, stages)
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, matches)
+        stored = self.stores.results.store(execution, matches, self.now_ms)
+        if not stored.repeated:
+            stages.stored(stored.execution)
         running.seconds = time.monotonic() - began
         running.many = stored.results > self.limits.prepared_results
         self.metrics.executed(channel.name, running.seconds, stored.results)
@@ -282,7 +286,12 @@ class Executor:
             self.notify()
 
     def _matches(
-        self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
+        self,
+        running: RunningChannel,
+        after: int,
+        through: int,
+        batch: PublicationBatch | None,
+        stages: ExecutionStages,
     ) -> Matches:
         """Return the results of an execution."""
         values = self.tables.values(running.channel)
@@ -293,7 +302,7 @@ class Executor:
         few = publications.table is not None and publications.table.nbytes <= self.limits.prepared_bytes
         if few and not running.many:
             try:
-                found = self._prepared(running, publications, parts)
+                found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
                 if not caused_by_data(error):
                     raise
@@ -301,17 +310,24 @@ class Executor:
                 values.reload()
             else:
                 if found is not None:
+                    stages.end("executed")
                     batches: Matches = found.to_batches()
                     return batches
-        return SparkMatches(self._matching(running, publications)(values.frame()))
+        frame = self._matching(running, publications)(values.frame())
+        stages.end("planned")
+        return SparkMatches(frame, lambda: stages.end("executed"))
 
     def _prepared(
-        self, running: RunningChannel, publications: PublicationBatch, values: TableParts
+        self,
+        running: RunningChannel,
+        publications: PublicationBatch,
+        values: TableParts,
+        on_planned: Callable[[], object] = lambda: None,
     ) -> pa.Table | None:
         """Return the results of few publications by the channel's prepared plan; None if it has none."""
         stored = {name: self._stored(running, name) for name in running.body.stored}
         try:
-            return running.prepared.match(publications.frame, values, stored)
+            return running.prepared.match(publications.frame, values, stored, on_planned)
         except Exception:
             running.prepared.clear()
             raise

@@ -109,6 +109,8 @@ class SparkMatches:
     """The rows of a DataFrame, as the result store reads them (`DistributedMatches`)."""
 
     frame: DataFrame
+    on_executed: Callable[[], object] = lambda: None
+    """Called when Spark has computed all rows."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Return all rows, some thousands at a time.
@@ -119,19 +121,24 @@ class SparkMatches:
         """
         for row in self.frame.mapInArrow(_pack, "piece binary").toLocalIterator(prefetchPartitions=True):
             yield from pa.ipc.open_stream(row.piece)
+        self.on_executed()
 
     def collect(self) -> pa.Table | None:
         """Return all rows, fetched by one job; None if they exceed `spark.driver.maxResultSize` (1 GiB)."""
         try:
-            return self.frame.toArrow()
+            found = self.frame.toArrow()
         except Exception as error:
             if "spark.driver.maxResultSize" in str(error):
                 return None
             raise
+        self.on_executed()
+        return found
 
     def map_partitions(self, task: BatchTask, schema: str) -> list[dict[str, object]]:
         """Run a task on every partition in its executor; return the rows of the attempts that Spark accepted."""
-        return [row.asDict() for row in self.frame.mapInArrow(task, schema).collect()]
+        rows = self.frame.mapInArrow(task, schema).collect()
+        self.on_executed()
+        return [row.asDict() for row in rows]
 
 
 def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ again after they have changed much (docs/decisions/0034).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -39,22 +39,32 @@ class PreparedChannel:
         # Two plans: a join with the union of both tables would be broadcast again after each subscription.
         self._base, self._changed = _PreparedPlan(self.body), _PreparedPlan(self.body)
 
-    def match(self, new: DataFrame, values: TableParts, stored: Mapping[str, Stored]) -> pa.Table | None:
+    def match(
+        self,
+        new: DataFrame,
+        values: TableParts,
+        stored: Mapping[str, Stored],
+        on_planned: Callable[[], object] = lambda: None,
+    ) -> pa.Table | None:
         """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
-        found = [MATCH_SCHEMA.empty_table()]
+        base = changed = None
         if values.base_rows:
             few = values.base_rows <= self.most_values and not is_adaptive(new.sparkSession)
-            side: Broadcast = "others" if few else "new"
-            matched = self._base.match(new, values.base, {}, stored, side)
-            if matched is None:
+            base = self._base.frame(new, values.base, {}, stored, "others" if few else "new")
+            if base is None:
                 return None
+        if values.has_changed:
+            changed = self._changed.frame(new, values.changed, {"values": values.changed}, stored, "others")
+            if changed is None:
+                return None
+        on_planned()
+        found = [MATCH_SCHEMA.empty_table()]
+        if base is not None:
+            matched = base.toArrow()
             stale = pa.array(values.stale_keys, pa.int64())
             found.append(matched.filter(pc.invert(pc.is_in(matched["stream"], stale))))
-        if values.has_changed:
-            matched = self._changed.match(new, values.changed, {"values": values.changed}, stored, "others")
-            if matched is None:
-                return None
-            found.append(matched)
+        if changed is not None:
+            found.append(changed.toArrow())
         return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
 
     def clear(self) -> None:
@@ -73,14 +83,14 @@ class _PreparedPlan:
         self._template: PlanTemplate | None = None
         self._broadcasts = Broadcasts()
 
-    def match(
+    def frame(
         self,
         new: DataFrame,
         values: DataFrame,
         changing: Mapping[str, DataFrame],
         stored: Mapping[str, Stored],
         side: Broadcast,
-    ) -> pa.Table | None:
+    ) -> DataFrame | None:
         """Return the results of an execution; None if it cannot be prepared."""
         relations = {"new": new, **changing}
         inputs: list[object] = [None if changing else values, side]
@@ -95,7 +105,7 @@ class _PreparedPlan:
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
             self._template = self._prepared(relations, values, frames, side)
         frame = None if self._template is None else self._template.frame(relations)
-        return None if frame is None else self._broadcasts.reuse(frame).toArrow()
+        return None if frame is None else self._broadcasts.reuse(frame)
 
     def _prepared(
         self,

@@ -8,7 +8,8 @@ same transaction, every broker with a subscription to an advanced stream gets on
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 import msgspec
 
@@ -80,9 +81,12 @@ class ResultStore:
                 transaction.run(f"DELETE FROM {table} WHERE channel = :name", name=channel)
             transaction.run("DELETE FROM channels WHERE name = :name", name=channel)
 
-    def store(self, execution: Execution, matches: Matches = ()) -> ExecutionOutcome:
+    def store(
+        self, execution: Execution, matches: Matches = (), now_ms: Callable[[], int] | None = None
+    ) -> ExecutionOutcome:
         """Store an execution exactly once: results, heads of streams, the channel's position, outboxes.
 
+        With `now_ms` its time is that at which all matches are loaded, and not `at_ms` of the execution.
         If the channel's position is at or past `through` already, nothing changes. If it is not at `after`, raise
         ValueError.
         """
@@ -96,7 +100,8 @@ class ResultStore:
         ):
             if earlier := self._find_earlier(transaction, execution, "change"):
                 return earlier
-            return self._store(transaction, execution, staged)
+            at_ms = execution.at_ms if now_ms is None else now_ms()
+            return self._store(transaction, replace(execution, at_ms=at_ms), staged)
 
     def _find_earlier(
         self, transaction: Transaction, execution: Execution, purpose: str
@@ -196,6 +201,16 @@ class ResultStore:
         )
         found = self._database.query(statement, number=execution, publication=publication)
         return [(stream, position) for stream, position in found]
+
+    def deliveries(self, execution: int, publication: int, limit: int) -> list[tuple[int, int, str, str]]:
+        """Return where a publication went in an execution: stream, position, subscription and broker."""
+        statement = (
+            "SELECT r.stream, r.position, u.id, u.broker FROM executions e JOIN results r ON r.id BETWEEN "
+            "e.first_row AND e.last_row JOIN subscriptions u ON u.stream = r.stream "
+            "WHERE e.number = :number AND r.publication = :publication ORDER BY r.id, u.broker LIMIT :limit"
+        )
+        found = self._database.query(statement, number=execution, publication=publication, limit=limit)
+        return [(stream, position, name, broker) for stream, position, name, broker in found]
 
     # Reading
 

@@ -17,6 +17,7 @@ from newsstand.coordinator.coordinator import Coordinator
 from newsstand.coordinator.metrics import Metrics
 from newsstand.http.app import ApiContext, in_thread
 from newsstand.http.errors import HttpError, bearer, unauthorized, unknown_token
+from newsstand.http.request_log import log_caller
 from newsstand.model import INSTANCE_HEADER
 
 P = ParamSpec("P")
@@ -95,7 +96,7 @@ class CoordinatorContext(ApiContext[Caller]):
             subscriber = self.keys.tokens.identify(bearer(request))
             if subscriber is None:
                 raise unknown_token(request)
-            request.state.token = subscriber[0]
+            log_caller(request.scope, subscriber[0])
             raise HttpError(403, f"this is not for subscribers, but for the token of: {' or '.join(roles)}")
         if caller.role not in roles:
             raise HttpError(403, f"this is not for {caller}, but for the token of: {' or '.join(roles)}")
@@ -116,7 +117,7 @@ class CoordinatorContext(ApiContext[Caller]):
         found = self.keys.tokens.identify(token)
         if found is None:
             raise unauthorized("the token is none of this platform: send a subscriber's token, or none")
-        request.state.token = found[0]
+        log_caller(request.scope, found[0])
         return found
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
