@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.cluster.apps import EMERGENCIES
+from support.cluster.queries import EMERGENCIES
 
 from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.catalog import Catalog, Conflict

@@ -21,7 +21,6 @@ from support.profiles import examples
 from newsstand.errors import BadOption
 from newsstand.lab.pages.clustered import shards
 from newsstand.workload.chen2003 import generator as generating
-from newsstand.workload.chen2003.columns import generate_columns
 from newsstand.workload.chen2003.generator import generate
 from newsstand.workload.chen2003.publishing import (
     DAY,
@@ -38,6 +37,7 @@ from newsstand.workload.chen2003.requests import (
     Pools,
     day_counts,
     draw,
+    generate_columns,
     pools,
     servers,
     subscriptions,

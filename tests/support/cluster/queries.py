@@ -1,4 +1,4 @@
-"""Queries of channels over a city: the seven of Table III, and others that Spark plans in other ways."""
+"""Queries of channels over a city: the seven of Table III, and others that Spark plans in other ways; a small app."""
 
 from __future__ import annotations
 
@@ -88,3 +88,18 @@ def body_of(query: str) -> Body:
         "c", query, "emergencies", tuple(Parameter(name, PARAMETERS[name]) for name in used)
     )
     return parse_body(channel, DATASETS)
+
+
+EMERGENCIES = """
+[datasets.emergencies]
+fields = {id = "string", kind = "string"}
+
+[datasets.shelters]
+fields = {name = "string"}
+key = "name"
+
+[channels.by_kind]
+query = "SELECT e.id FROM emergencies e WHERE e.kind = :kind"
+new = "emergencies"
+parameters = {kind = "string"}
+"""

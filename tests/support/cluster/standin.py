@@ -38,7 +38,7 @@ from newsstand.model import (
     subscription_id,
 )
 from newsstand.wire.cluster import Receipt, StreamPage, StreamRange, StreamResult
-from support.cluster.apps import EMERGENCIES
+from support.cluster.queries import EMERGENCIES
 
 APP = f"""{EMERGENCIES}
 [cluster]

@@ -59,7 +59,7 @@ def compare(
 
 def _here(news: News, wanted: Sequence[PolicyRun], job: ReplayJob) -> list[dict[str, object]]:
     from newsstand.lab.pages.local import simulate
-    from newsstand.workload.chen2003.columns import generate_columns
+    from newsstand.workload.chen2003.requests import generate_columns
 
     trace = generate_columns(news)
     _say_replayed()

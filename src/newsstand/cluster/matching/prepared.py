@@ -2,7 +2,7 @@
 
 Spark analyses the query of a channel once. Later executions replace the publications in the analysed plan, and
 whatever else has changed a little. The values of the subscriptions and the stored records are broadcast once, and
-again after they have changed much (docs/decisions/0034).
+again after they have changed much (docs/decisions/0035).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The requests and subscriptions of the news workload, drawn unit by unit.
+"""The requests and subscriptions of the news workload, drawn unit by unit, and the whole trace in memory.
 
 Chen, LaPaugh & Singh (2003, sections 4.2 and 4.3). A unit is a bin of five minutes (reading `dynamic`) or a block
 of requests (reading `literal`). Every draw is keyed by the seed and the unit, so the trace does not depend on the
@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from newsstand.workload.chen2003.publishing import DAY, REQUESTS, Floats, News, PublishingStream
+from newsstand.workload.chen2003.publishing import DAY, REQUESTS, Floats, News, PublishingStream, publish
 from newsstand.workload.randomness import generator, mix, shuffled, uniform
+from newsstand.workload.trace.columns import PublicationColumns, RequestColumns, SubscriptionColumns, TraceColumns
 
 Ints = npt.NDArray[np.int64]
 BLOCK = 65_536
@@ -197,3 +198,20 @@ def _counts(seed, sq, proxy, page, requests):  # type: ignore[no-untyped-def]
         quality = max(LEAST_QUALITY, low + (high - low) * uniform(seed, proxy[i], page[i]))
         counts[i] = min(np.ceil(requests[i] / quality), 2147483647.0)
     return counts
+
+
+def generate_columns(news: News) -> TraceColumns:
+    """Return one trace of the workload: the rows that the trace on Spark has, in the same order."""
+    stream = publish(news)
+    drawn = [draw(news, stream, unit) for unit in range(units(news))]
+    time, page, picks = (np.concatenate(column) for column in zip(*drawn, strict=True))
+    pool = pools(day_counts_of(news, time, page).reshape(news.days, news.pages), news.proxies)
+    proxy = servers(news, pool, time, page, picks)
+    order = np.lexsort((page, time, proxy))
+    time, proxy, page = time[order], proxy[order], page[order]
+    return TraceColumns(
+        source="chen2003",
+        requests=RequestColumns(time, proxy, page),
+        publications=PublicationColumns(np.arange(news.pages), stream.time, stream.size),
+        subscriptions=SubscriptionColumns(*subscriptions(news.seed, news.sq, proxy, page)),
+    )
