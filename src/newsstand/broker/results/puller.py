@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -89,6 +89,12 @@ def _rest(span: PositionRange, taken: list[PositionRange]) -> list[PositionRange
     return rest
 
 
+def _continuing(after: int, results: Iterable[FetchedResult]) -> list[FetchedResult]:
+    """Return the results after a position, up to the first missing one."""
+    rest = [one for one in results if one.position > after]
+    return [one for wanted, one in enumerate(rest, after + 1) if one.position == wanted]
+
+
 @dataclass(frozen=True, slots=True)
 class PullerLimits:
     """Limits of pulls."""
@@ -115,6 +121,8 @@ class Puller:
     def __post_init__(self) -> None:
         self.pulling: dict[str, asyncio.Task[None]] = {}
         """The streams that are being pulled."""
+        self._early: dict[str, list[FetchedResult]] = {}
+        """The first results of each of these streams that were pushed meanwhile."""
         self._turn = asyncio.Semaphore(self.limits.streams)
         self.fetcher = RangeFetcher(self._read)
 
@@ -122,9 +130,12 @@ class Puller:
         """Handle the new position of a stream, with its results if the cluster has pushed them."""
         now = self.now_ms()
         span = self.core.advance(stream, position, now)
-        if span is not None and results and results[0].position == span.after + 1:
-            self._put(stream, results, now)
-            span = self.core.advance(stream, position, now)
+        if span is not None and results:
+            if results[0].position <= span.after + 1:
+                self._put(stream, _continuing(span.after, results), now)
+                span = self.core.advance(stream, position, now)
+            elif stream in self.pulling:
+                self._early.setdefault(stream, results)
         if span is not None:
             self._pull(stream)
         else:
@@ -165,11 +176,15 @@ class Puller:
                     if not fetched:
                         self.core.skip(stream, part.until)
                     self._put(stream, fetched, self.now_ms())
+                    if early := _continuing(self.core.pulled(stream), self._early.get(stream, ())):
+                        del self._early[stream]
+                        self._put(stream, early, self.now_ms())
                     notified = self._notify(stream, fetched[-1].at_ms if fetched else self.now_ms())
         except Exception:  # followers are notified all the same
             logger.exception("results of %s could not be pulled", stream)
         finally:
             self.pulling.pop(stream, None)  # not later: a new position from now on needs another pull
+            self._early.pop(stream, None)
             if stream in self.core and notified < self.core.head(stream):  # retention has removed the rest
                 self._notify(stream, self.now_ms())
 
