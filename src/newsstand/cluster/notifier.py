@@ -194,14 +194,14 @@ class Notifier(BackgroundTask):
     async def _update_tasks(self, http: HttpClient) -> None:
         """Start a task for each new broker, cancel those of removed ones, and let all read their outboxes."""
         changes = self._stores.outbox.changes
-        if changes == self._known_changes and not any(one.task.done() for one in self._tasks.values()):
-            for one in self._tasks.values():
-                one.due.set()
+        if changes == self._known_changes and not any(known.task.done() for known in self._tasks.values()):
+            for known in self._tasks.values():
+                known.due.set()
             return
-        known = {broker.name: broker for broker in await asyncio.to_thread(self._stores.outbox.brokers)}
-        for name in self._tasks.keys() - known.keys():
+        brokers = {broker.name: broker for broker in await asyncio.to_thread(self._stores.outbox.brokers)}
+        for name in self._tasks.keys() - brokers.keys():
             self._tasks.pop(name).task.cancel()
-        for name, broker in known.items():
+        for name, broker in brokers.items():
             if (one := self._tasks.get(name)) is None or one.task.done():
                 one = self._tasks[name] = _BrokerTask(broker)
                 one.task = asyncio.create_task(self._notify(http, one), name=f"notify {name}")

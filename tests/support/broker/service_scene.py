@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from newsstand.auth.tokens import ChannelScope, Claims, SubscriberTokens
@@ -17,7 +17,7 @@ from newsstand.broker.results.service import ResultLimits, ResultService
 from newsstand.broker.results.subscription_sync import SubscriptionSyncLimits
 from newsstand.broker.sessions.store import SubscriberStore
 from newsstand.broker.sessions.subscribers import AuthenticatedSubscriber, SubscriberDirectory
-from newsstand.broker.websocket.hub import Hub
+from newsstand.broker.websocket.hub import Hub, NotifiedConnections
 from newsstand.caching import ResultCaches
 from newsstand.errors import NotFound
 from newsstand.sqlite.group_commit import GroupCommit
@@ -60,9 +60,11 @@ class Scene:
             limits=ResultLimits(sync=SubscriptionSyncLimits(linger_s=0)),
         )
 
-    def _notify(self, stream: str, position: int, now: int) -> int:
+    def _notify(
+        self, stream: str, position: int, now: int, results: Callable[[], Sequence[bytes]]
+    ) -> NotifiedConnections:
         self.notifications.append((stream, position))
-        return Hub.notify(self.hub, stream, position, now)
+        return Hub.notify(self.hub, stream, position, now, results)
 
     async def __aenter__(self) -> Scene:
         for record in self.members.records.values():

@@ -14,6 +14,7 @@ from newsstand.broker.metrics import Metrics
 from newsstand.broker.results.broker import PositionRange, ResultBroker
 from newsstand.broker.results.subscription_sync import SubscriptionSync
 from newsstand.broker.websocket.hub import Hub
+from newsstand.caching import Hit
 from newsstand.concurrency.coalescing import Batcher, SingleFlight
 from newsstand.concurrency.pacing import Backoff
 from newsstand.errors import NewsstandError, NotFound
@@ -103,6 +104,8 @@ class PullerLimits:
     """Streams that are pulled at a time."""
     results: int = 1000
     """Results in one pull."""
+    inline_bytes: int = 16 * 1024
+    """Results in one frame to subscribers; larger ones are left out."""
 
 
 @dataclass(eq=False, repr=False)
@@ -128,7 +131,7 @@ class Puller:
 
     def on_progress(self, stream: str, position: int, results: list[FetchedResult], at_ms: int | None) -> None:
         """Handle the new position of a stream, with its results if the cluster has pushed them."""
-        now = self.now_ms()
+        now, after = self.now_ms(), self.core.pulled(stream)
         span = self.core.advance(stream, position, now)
         if span is not None and results:
             if results[0].position <= span.after + 1:
@@ -139,7 +142,7 @@ class Puller:
         if span is not None:
             self._pull(stream)
         else:
-            self._notify(stream, at_ms or now)
+            self._notify(stream, at_ms or now, after)
 
     def on_extent(self, stream: str, head: int) -> None:
         """Handle the position of a stream after a start, or of a new subscription."""
@@ -179,7 +182,8 @@ class Puller:
                     if early := _continuing(self.core.pulled(stream), self._early.get(stream, ())):
                         del self._early[stream]
                         self._put(stream, early, self.now_ms())
-                    notified = self._notify(stream, fetched[-1].at_ms if fetched else self.now_ms())
+                    produced_ms = fetched[-1].at_ms if fetched else self.now_ms()
+                    notified = self._notify(stream, produced_ms, span.after)
         except Exception:  # followers are notified all the same
             logger.exception("results of %s could not be pulled", stream)
         finally:
@@ -209,11 +213,25 @@ class Puller:
         self.core.put(stream, ((position, len(value), value) for position, value in values), now)
         self.log.results_pulled(now, stream, [len(value) for _, value in values])
 
-    def _notify(self, stream: str, produced_ms: int) -> int:
-        """Send the position of a stream to its followers; return the position."""
+    def _notify(self, stream: str, produced_ms: int, after: int | None = None) -> int:
+        """Send the position of a stream to its followers, and small results after `after`; return the position.
+
+        A result in a frame counts as one that its receiver has read from the cache.
+        """
         if stream not in self.core:
             return 0
         now, head = self.now_ms(), self.core.head(stream)
-        reached = self.hub.notify(stream, head, now)
-        self.metrics.count_notifications(reached, max(0, now - produced_ms) / 1000)
+        hits: list[Hit[bytes]] = []
+
+        def results() -> list[bytes]:
+            if after is not None:
+                hits.extend(self.core.cached_after(stream, after, self.limits.inline_bytes))
+            return [hit.value for hit in hits]
+
+        reached = self.hub.notify(stream, head, now, results)
+        if reached.inline:
+            size = self.core.count_inline(stream, hits, reached.inline, now)
+            self.metrics.count_inline(reached.inline * len(hits))
+            self.log.results_read(now, stream, reached.inline * len(hits), size, 0, 0.0)
+        self.metrics.count_notifications(reached.all, max(0, now - produced_ms) / 1000)
         return head
