@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from newsstand.errors import BadValues
 
@@ -146,6 +147,11 @@ class Retention:
     count: int | None = None
 
 
+Delivery = Literal["auto", "pull", "push"]
+"""What notifications of brokers carry: positions and all results if they are few and small (auto), positions only
+(pull), or positions and as many results as have room (push)."""
+
+
 @dataclass(frozen=True)
 class ChannelDefinition:
     """A query over datasets with `:parameter` markers, executed over and over on what is new in one of them."""
@@ -157,8 +163,8 @@ class ChannelDefinition:
     parameters: tuple[Parameter, ...] = ()
     period_s: float | None = None
     """Seconds between executions of a repetitive channel; None if it is continuous."""
-    push: bool = False
-    """Whether notifications carry the results themselves, and not only the positions of their streams."""
+    delivery: Delivery = "auto"
+    """Whether notifications of brokers carry results."""
     retention: Retention = field(default_factory=Retention)
     bind: tuple[tuple[str, str], ...] = ()
     """Parameters whose value a claim of the subscriber decides, each with the claim: one of `CLAIMS`."""

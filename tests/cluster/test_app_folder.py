@@ -70,7 +70,7 @@ def test_app_read_with_all_tables(tmp_path: Path) -> None:
     assert list(app.datasets) == ["emergencies", "shelters"]
     assert app.datasets["shelters"].key == "name"
     channel = app.channels["by_kind"]
-    assert (channel.new, channel.push, channel.period_s) == ("emergencies", True, None)
+    assert (channel.new, channel.delivery, channel.period_s) == ("emergencies", "push", None)
     assert app.tokens == (token,)
     assert app.cluster.port == 9000
     assert app.cluster.log == KafkaLogSettings("127.0.0.1:9092", "newsstand.")

@@ -319,10 +319,10 @@ def test_page_stored_and_offered_to_matching_brokers(here: ClusterUnderTest) -> 
         page = {"page": result.page.id, "size": 10}
         assert notified["of_kind"]["pages"] == [page | {"subscriptions": 5}]
         assert notified["pushed"]["pages"] == [page | {"subscriptions": 3}]
-        assert notified["of_kind"]["streams"] == [{"subscription": art.id, "position": 1}]
-        (stream,) = notified["pushed"]["streams"]  # type: ignore[misc]
-        assert stream["subscription"] == same.id  # type: ignore[index]
-        assert [one["payload"] for one in stream["results"]] == [{"id": "p"}]  # type: ignore[index]
+        for channel, subscription in (("of_kind", art), ("pushed", same)):
+            (stream,) = notified[channel]["streams"]  # type: ignore[misc]
+            assert (stream["subscription"], stream["position"]) == (subscription.id, 1)  # type: ignore[index]
+            assert [one["payload"] for one in stream["results"]] == [{"id": "p"}]  # type: ignore[index]
         eventually(lambda: here.cluster.subscriptions.broker_status("paged")["pending"] == 0)
         here.cluster.subscriptions.remove_broker("paged")
     found = here.cluster.pages.get(result.page.id)

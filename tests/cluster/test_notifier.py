@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +11,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.cluster.results_suite import computed, over, row
+from support.profiles import examples
 
 from newsstand.auth.signing import HEADER, Recipient, verify_head
-from newsstand.cluster.notifier import Notifier, NotifierLimits
+from newsstand.cluster.notifier import Notifier, NotifierLimits, notification_body
 from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
 from newsstand.cluster.results.stores import ResultStores
-from newsstand.model import BackendSubscription, Broker
+from newsstand.model import BackendSubscription, Broker, Delivery, Retention
+from newsstand.wire.notifications import read_notification
 
 NOW_MS = 1_700_000_000_000
 SECRET = "a secret"
@@ -109,12 +114,14 @@ def store(tmp_path: Path) -> Iterator[ResultStores]:
 @contextmanager
 def notifying(
     store: ResultStores,
-    is_push: Callable[[str], bool] = lambda channel: False,
+    delivery: Callable[[str], Delivery] = lambda channel: "auto",
     on_delivery: Callable[[str, bool], None] = lambda broker, answered: None,
     **limits: float,
 ) -> Iterator[Notifier]:
     brief = NotifierLimits(**{"first_pause_s": 0.01, "longest_pause_s": 0.05, "timeout_s": 5.0, **limits})  # type: ignore[arg-type]
-    notifier = Notifier(store, lambda: NOW_MS, brief, jitter=lambda: 1.0, is_push=is_push, on_delivery=on_delivery)
+    notifier = Notifier(
+        store, lambda: NOW_MS, brief, jitter=lambda: 1.0, delivery=delivery, on_delivery=on_delivery
+    )
     notifier.start()
     try:
         yield notifier
@@ -150,7 +157,7 @@ def test_notification_lists_advanced_streams(store: ResultStores, listener: List
     one = subscribed(store, listener)
     store.results.store(over(0, 3, 42), computed([row(one.stream, 2, page="p1"), row(one.stream, 3)]))
     (delivery,) = store.outbox.due("north")
-    with notifying(store):
+    with notifying(store, lambda channel: "pull"):
         until(lambda: store.outbox.due("north") == [])
     assert listener.answered == [
         {
@@ -336,7 +343,7 @@ def test_registration_ends_absence_at_once(store: ResultStores, listener: Listen
 
 def test_push_mode_includes_results(store: ResultStores, listener: Listener) -> None:
     one = subscribed(store, listener)
-    with notifying(store, is_push=lambda channel: channel == "alerts", push_results=3) as notifier:
+    with notifying(store, lambda channel: "push" if channel == "alerts" else "pull", push_results=3) as notifier:
         executed(store, one.stream, 2)
         notifier.wake()
         until(lambda: len(listener.answered) == 1)
@@ -356,11 +363,181 @@ def test_push_mode_includes_results(store: ResultStores, listener: Listener) -> 
 def test_push_mode_leaves_out_results_beyond_limits(store: ResultStores, listener: Listener) -> None:
     one = subscribed(store, listener)
     executed(store, one.stream, 4)
-    with notifying(store, is_push=lambda channel: True, push_bytes=15):
+    with notifying(store, lambda channel: "push", push_bytes=15):
         until(lambda: len(listener.answered) == 1)
     (stream,) = listener.answered[0]["streams"]  # type: ignore[misc]
     assert stream["position"] == 4
     assert [carried["payload"] for carried in stream["results"]] == [{"n": 0}, {"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("results", "limits", "carried"),
+    [
+        (4, {}, 4),
+        (4, {"small_results": 4, "small_bytes": 28}, 4),
+        (4, {"small_results": 3}, 0),
+        (4, {"small_bytes": 27}, 0),
+        (4, {"small_bytes": 6}, 0),
+        (100, {}, 100),
+        (101, {}, 0),
+    ],
+)
+def test_notification_carries_all_results_if_few_and_small(
+    store: ResultStores, listener: Listener, results: int, limits: dict[str, int], carried: int
+) -> None:
+    one = subscribed(store, listener)
+    executed(store, one.stream, results)
+    with notifying(store, **limits):
+        until(lambda: len(listener.answered) == 1)
+    (said,) = listener.answered
+    (stream,) = said["streams"]  # type: ignore[misc]
+    assert (said["mode"], stream["position"]) == ("push" if carried else "pull", results)
+    assert [each["position"] for each in stream.get("results", [])] == list(range(1, carried + 1))
+
+
+def test_notification_leaves_out_removed_results(store: ResultStores, listener: Listener) -> None:
+    one = subscribed(store, listener)
+    executed(store, one.stream, 5)
+    store.cleaner.apply_retention("alerts", Retention(count=2), NOW_MS)
+    (entry,) = store.outbox.due("north")
+    (stream,) = read_notification(notification_body(store, entry, "auto")).streams
+    assert (stream.position, [each.position for each in stream.results]) == (5, [4, 5])
+    store.results.drop_channel("alerts")
+    assert read_notification(notification_body(store, entry, "auto")).streams == []
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([None, "p1", "p2"]), st.integers(0, 30)), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(ROWS, st.integers(1, 14), st.integers(8, 200))
+def test_delivery_changes_only_which_results_are_carried(
+    rows: list[tuple[int, str | None, int]], most: int, most_bytes: int
+) -> None:
+    """Rule: positions and pages are the same in every mode, and what is carried are the first results or all."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = ResultStores(SqliteResultDatabase(Path(folder) / "results.sqlite"))
+        store.results.add_channel("alerts", 0)
+        for broker in ("north", "south"):
+            store.outbox.put_broker(Broker(broker, "http://127.0.0.1:9/", SECRET))
+        made = store.subscriptions.subscribe("north", {"alerts": {(value,): value + 1 for value in range(3)}})
+        (other,) = store.subscriptions.subscribe("south", {"alerts": {(3,): 1}})
+        streams = [*(one.stream for one in made), other.stream]
+        stored = [
+            row(streams[value], 1, f'"{"x" * size}"', ordinal=number, page=page)
+            for number, (value, page, size) in enumerate(rows)
+        ]
+        store.results.store(over(0, 1), computed(stored))
+        limits = NotifierLimits(
+            small_results=most, small_bytes=most_bytes, push_results=most, push_bytes=most_bytes
+        )
+        for entry in [*store.outbox.due("north"), *store.outbox.due("south")]:
+            pull, auto, push = (
+                read_notification(notification_body(store, entry, delivery, limits))
+                for delivery in ("pull", "auto", "push")  # type: ignore[arg-type]
+            )
+            expected = [
+                (one.subscription, result.position, len(result.payload))
+                for one in store.outbox.advances(entry)
+                for result in store.results.read(
+                    {each.id: each.stream for each in (*made, other)}[one.subscription], one.first - 1
+                )
+            ]
+            fitting = 0
+            while fitting < min(most, len(expected)):
+                if sum(size for *_, size in expected[: fitting + 1]) > most_bytes:
+                    break
+                fitting += 1
+            for found, carried in (
+                (pull, 0),
+                (push, fitting),
+                (auto, len(expected) if fitting == len(expected) else 0),
+            ):
+                assert [(one.subscription, one.position) for one in found.streams] == [
+                    (one.subscription, one.position) for one in store.outbox.advances(entry)
+                ]
+                assert found.pages == store.outbox.matched_pages(entry)
+                assert found.mode == ("push" if carried else "pull")
+                assert [(one.subscription, each.position) for one in found.streams for each in one.results] == [
+                    (name, position) for name, position, _ in expected[:carried]
+                ]
+        store.close()
+
+
+def test_notification_costs_two_reads_and_one_write(store: ResultStores, listener: Listener) -> None:
+    statements: list[str] = []
+    one = subscribed(store, listener)
+    with notifying(store) as notifier:
+        executed(store, one.stream)
+        notifier.wake()
+        until(lambda: store.outbox.due("north") == [])
+        query, mark = store.database.query, store.outbox.mark_answered
+        store.database.query = (
+            lambda statement, **given: (  # type: ignore[method-assign]
+                statements.append(" ".join(statement.split())[:20]) or query(statement, **given)
+            )
+        )
+        store.outbox.mark_answered = lambda *given: (  # type: ignore[method-assign]
+            mark(*given),
+            statements.append("answered"),
+        )[0]
+        executed(store, one.stream, 3)
+        statements.clear()
+        notifier.wake()
+        until(lambda: "answered" in statements)
+    assert statements == ["SELECT id, broker, e", "SELECT u.id, u.front", "answered"]
+
+
+def test_answer_that_cannot_be_stored_is_stored_later(store: ResultStores, listener: Listener) -> None:
+    one = subscribed(store, listener)
+    executed(store, one.stream)
+    mark = store.outbox.mark_answered
+    faults = [OSError("the disk is full")] * 3
+
+    def failing(entry: int, now_ms: int) -> None:
+        if faults:
+            raise faults.pop()
+        mark(entry, now_ms)
+
+    store.outbox.mark_answered = failing  # type: ignore[method-assign]
+    with notifying(store) as notifier:
+        until(lambda: store.outbox.due("north") == [])
+        executed(store, one.stream)
+        notifier.wake()
+        until(lambda: store.outbox.due("north") == [])
+    assert positions(listener.requests) == [1, 2]
+
+
+def test_failed_reading_of_outbox_is_repeated(store: ResultStores, listener: Listener) -> None:
+    one = subscribed(store, listener)
+    executed(store, one.stream)
+    read = store.outbox.results
+    faults = [OSError("the disk is away")] * 2
+
+    def failing(*given: object) -> object:
+        if faults:
+            raise faults.pop()
+        return read(*given)  # type: ignore[arg-type]
+
+    store.outbox.results = failing  # type: ignore[method-assign, assignment]
+    with notifying(store):
+        until(lambda: store.outbox.due("north") == [])
+    assert positions(listener.answered) == [1]
+
+
+def test_notifier_started_again_notifies(store: ResultStores, listener: Listener) -> None:
+    one = subscribed(store, listener)
+    with notifying(store) as notifier:
+        executed(store, one.stream)
+        notifier.wake()
+        until(lambda: len(listener.answered) == 1)
+        notifier.stop()
+        executed(store, one.stream)
+        notifier.start()
+        until(lambda: len(listener.answered) == 2)
+    assert positions(listener.answered) == [1, 2]
 
 
 def test_added_and_removed_brokers_are_noticed(store: ResultStores, listener: Listener) -> None:

@@ -82,6 +82,10 @@ class Metrics:
             self._fetched.inc(misses)
         self.results_ms.add(seconds * 1000)
 
+    def count_inline(self, results: int) -> None:
+        """Count cached results that were sent with notifications."""
+        self._cached.inc(results)
+
     def count_notifications(self, connections: int, seconds: float) -> None:
         self.notifications += connections
         self._notifications.inc(connections)

@@ -265,6 +265,8 @@ class Pace:
     """Silence after which a ping is sent; without a pong the connection is lost after half of that time."""
     limit: int = 100
     """Results or messages in one response, at most 1000."""
+    inline_results: int = 100
+    """Results of a subscription that may come with notifications and wait to be iterated over; 0: none come."""
     redirect_s: float = 3.0
     """How long another broker may take to send a page; then the subscriber's broker sends it."""
     failover_s: float = 1.5

@@ -84,11 +84,15 @@ class ResultIteration:
             for cursor in self.cursors:
                 cursor.due = True
             return
-        if self.calls.pace.read_delay_s:
+        if self.calls.pace.read_delay_s and not any(cursor.continues for cursor in self.cursors):
             await asyncio.sleep(self.calls.rng.uniform(0, self.calls.pace.read_delay_s))
 
     async def _next(self, cursor: Cursor) -> list[Result]:
-        """Return the results after the last one seen."""
+        """Return the results after the last one seen: those that came with notifications, or else read ones."""
+        if inline := cursor.take_inline():
+            cursor.backoff = None
+            cursor.cancel_timer()
+            return [self._completed(cursor, one, 0.0) for one in inline]
         cursor.due, cursor.head = False, 0  # notifications during the read raise it again
         key = cursor.subscription.id
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 import aiohttp
 import msgspec
 
-from newsstand.client.models import ClientError, Subscription, Suspension
+from newsstand.client.models import ClientError, Result, Subscription, Suspension
 from newsstand.client.session import BrokerSocket, Session
 from newsstand.concurrency.pacing import Backoff
 
@@ -21,12 +22,13 @@ class Cursor:
     """The position of the client in one subscription that is being iterated over.
 
     `seen` was given to the caller, the caller is `done` with it, `acked` is durable at the broker. A broker that
-    has just taken over may know less than the client, so nothing beyond its `head` is acknowledged.
+    has just taken over may know less than the client, so nothing beyond its `head` is acknowledged. Results that
+    came with notifications wait until they continue what was seen; all others are read over HTTP.
     """
 
     __slots__ = (
         *("acked", "again", "backoff", "done", "due", "head", "missed", "moved", "seen", "sent"),
-        *("subscription", "wake"),
+        *("inline", "subscription", "wake"),
     )
 
     def __init__(self, subscription: Subscription, after: int, wake: asyncio.Event) -> None:
@@ -44,6 +46,8 @@ class Cursor:
         self.backoff: Backoff | None = None
         self.again: asyncio.TimerHandle | None = None
         """The next read after a response without the results that its head promises."""
+        self.inline: deque[Result] = deque()
+        """Results of notifications that wait, in the order of their positions."""
 
     @property
     def pending(self) -> bool:
@@ -54,6 +58,34 @@ class Cursor:
         self.head = max(self.head, head)
         if self.head > self.seen:
             self.wake.set()
+
+    def add_inline(self, results: Iterable[Result], most: int) -> None:
+        """Let results wait that continue the waiting ones, up to `most` at a time; others are read over HTTP."""
+        self._drop_seen()
+        for result in results:
+            last = self.inline[-1].position if self.inline else self.seen
+            if result.position > last and len(self.inline) < most:
+                if self.inline and result.position != last + 1:
+                    return
+                self.inline.append(result)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the next result waits."""
+        self._drop_seen()
+        return bool(self.inline) and self.inline[0].position == self.seen + 1
+
+    def take_inline(self) -> list[Result]:
+        """Take the waiting results that continue what was seen, without a gap."""
+        taken: list[Result] = []
+        self._drop_seen()
+        while self.inline and self.inline[0].position == self.seen + len(taken) + 1:
+            taken.append(self.inline.popleft())
+        return taken
+
+    def _drop_seen(self) -> None:
+        while self.inline and self.inline[0].position <= self.seen:
+            self.inline.popleft()
 
     def read_now(self) -> None:
         self.due = True
@@ -93,6 +125,7 @@ class Cursor:
 class _NotificationFrame(msgspec.Struct):
     stream: str | None = None
     position: int = 0
+    results: list[Result] = []
     ready: bool = False
     acked: dict[str, int] | None = None
     suspended: Suspension | msgspec.UnsetType | None = msgspec.UNSET
@@ -110,6 +143,7 @@ class Notifications(BrokerSocket):
     def __init__(self, session: Session, list_subscriptions: Callable[[], Awaitable[list[Subscription]]]) -> None:
         """`list_subscriptions` asks the broker: streams have other names at another broker."""
         super().__init__(session)
+        self.query = "?results=inline" if self._pace.inline_results else ""
         self._list_subscriptions = list_subscriptions
         self.cursors: dict[str, Cursor] = {}
         self._listing: asyncio.Task[None] | None = None
@@ -154,6 +188,8 @@ class Notifications(BrokerSocket):
     def _on_lost(self) -> None:
         self._streams.clear()
         self._early.clear()
+        for cursor in self.cursors.values():
+            cursor.inline.clear()
         if self._listing is not None:
             self._listing.cancel()
             self._listing = None
@@ -167,7 +203,7 @@ class Notifications(BrokerSocket):
         if message.stream is not None and message.suspended is not msgspec.UNSET:
             self._on_suspended(message.stream, message.suspended)
         elif message.stream is not None:
-            self._on_position(message.stream, message.position)
+            self._on_position(message.stream, message.position, message.results)
         elif message.acked is not None:
             self._on_acknowledged(message.acked)
         elif message.ready:
@@ -177,11 +213,12 @@ class Notifications(BrokerSocket):
                 cursor.on_connected(self._url)
             self._map_streams()
 
-    def _on_position(self, stream: str, position: int) -> None:
+    def _on_position(self, stream: str, position: int, results: Sequence[Result]) -> None:
         cursor = self._streams.get(stream)
         if cursor is None:
             self._early[stream] = position
             return
+        cursor.add_inline(results, self._pace.inline_results)
         cursor.advance(position)
         if cursor.to_acknowledge() is not None:
             self.acknowledge_soon()

@@ -231,6 +231,8 @@ class BrokerSocket(ABC):
         self._running: asyncio.Task[None] | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._url = ""
+        self.query = ""
+        """What follows the path in the address."""
         self.failure: ClientError | None = None
         self.ready = asyncio.Event()
         """Set while the broker has reported that it is ready."""
@@ -276,7 +278,7 @@ class BrokerSocket(ABC):
 
     async def _open(self, url: str, token: str) -> aiohttp.ClientWebSocketResponse:
         return await self._calls.http.ws_connect(
-            f"{url}/{self.path}",
+            f"{url}/{self.path}{self.query}",
             headers={"Authorization": f"Bearer {token}"},
             ssl=self._calls.tls or True,
             proxy=proxy_for(url),

@@ -24,7 +24,7 @@ from newsstand.cluster.ingest.schema import dataset_table, parse_dataset
 from newsstand.cluster.query.parser import channel_table, parse_body, parse_channel
 from newsstand.config.files import FULL, write_atomically
 from newsstand.errors import BadApp, BadInput, NoRoom, NotFound
-from newsstand.model import ChannelDefinition, Dataset, Parameter
+from newsstand.model import ChannelDefinition, Dataset, Delivery, Parameter
 
 Table = dict[str, object]
 Definition = TypeVar("Definition", Dataset, ChannelDefinition)
@@ -151,10 +151,10 @@ class Catalog:
         """Return one channel; raise NotFound."""
         return self._channels.one(name)
 
-    def is_push(self, name: str) -> bool:
-        """Return whether notifications of a channel carry its results."""
+    def delivery(self, name: str) -> Delivery:
+        """Return what notifications of a channel carry; positions only for an unknown one."""
         channel = self._channels.current.get(name)
-        return channel is not None and channel.push
+        return "pull" if channel is None else channel.delivery
 
     def put_dataset(self, dataset: Dataset, *, only_new: bool = False) -> Dataset | None:
         """Add or change a dataset; return the previous one. The change is durable when this returns."""

@@ -10,23 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from newsstand.auth.signing import HEADER, Recipient, sign
-from newsstand.cluster.results.model import OutboxEntry, PositionsExpired, StreamAdvance
+from newsstand.cluster.results.model import AnnouncedResult, OutboxEntry
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.concurrency.background_loop import BackgroundTask
 from newsstand.concurrency.pacing import Backoff
 from newsstand.http.client import HttpClient, RequestError, ResponseTooLarge, raw_path, read_bounded, trust
-from newsstand.model import Broker
+from newsstand.model import Broker, Delivery
 from newsstand.wire.cluster import StreamResult
-from newsstand.wire.notifications import PING, Notification, StreamProgress
+from newsstand.wire.notifications import PING, Notification, PageOffer, StreamProgress
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +49,24 @@ class _BrokerTask:
     due: asyncio.Event = field(default_factory=asyncio.Event)
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] = field(init=False)
+    is_present: bool = False
+    """Whether the broker is known not to be away: only its own task marks it away."""
+    has_more: bool = True
+    """Whether the outbox may have entries, also without `due`."""
+    answered: tuple[int, int] | None = None
+    """The entry that the broker has answered last, and when, until this is stored."""
     failures: int = 0
     failing_since: float = 0.0
     last_answered_ms: int | None = None
     last_error: str | None = None
+
+
+class _PreparedNotification(NamedTuple):
+    """The oldest entry of an outbox and its body; `is_last` if there was no other entry."""
+
+    entry: OutboxEntry
+    body: bytes
+    is_last: bool
 
 
 def signature_headers(broker: Broker, url: str, body: bytes, timestamp: int, delivery: int) -> dict[str, str]:
@@ -74,8 +88,14 @@ class NotifierLimits:
     longest_pause_s: float = 30.0
     away_after_s: float = 300.0
     """How long a broker may fail to answer before it is marked away."""
+    small_results: int = 100
+    """All results of a notification are carried if they are at most this number ..."""
+    small_bytes: int = 64 << 10
+    """... and their payloads have together at most this size (`delivery = "auto"`)."""
     push_results: int = 1000
+    """At most this number of results is carried in a notification, the first ones ..."""
     push_bytes: int = 4 << 20
+    """... with payloads of at most this size together (`delivery = "push"`)."""
     counted: int = 1000
     """The number of notifications up to which `status` counts."""
 
@@ -93,7 +113,7 @@ class Notifier(BackgroundTask):
         limits: NotifierLimits = NotifierLimits(),  # noqa: B008
         *,
         jitter: Callable[[], float] = random.random,
-        is_push: Callable[[str], bool] = lambda channel: False,
+        delivery: Callable[[str], Delivery] = lambda channel: "auto",
         on_delivery: Callable[[str, bool], None] = lambda broker, answered: None,
         authority: Path | None = None,
     ) -> None:
@@ -103,10 +123,12 @@ class Notifier(BackgroundTask):
         self._now_ms = now_ms
         self._limits = limits
         self._backoff = Backoff(limits.first_pause_s, limits.longest_pause_s, jitter)
-        self._is_push = is_push
+        self._delivery = delivery
         self._on_delivery = on_delivery
         self._tls = trust(authority)
         self._tasks: dict[str, _BrokerTask] = {}
+        self._known_changes = -1
+        """The changes to the list of brokers that are reflected in the tasks."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
 
@@ -148,6 +170,7 @@ class Notifier(BackgroundTask):
         """Notify all brokers until cancelled."""
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._known_changes = -1
         # A broker takes one connection at a time; without a limit, many that hang take none from the others.
         async with HttpClient(tls=self._tls, connections=0) as http:
             try:
@@ -170,16 +193,22 @@ class Notifier(BackgroundTask):
 
     async def _update_tasks(self, http: HttpClient) -> None:
         """Start a task for each new broker, cancel those of removed ones, and let all read their outboxes."""
-        known = {broker.name: broker for broker in await asyncio.to_thread(self._stores.outbox.brokers)}
-        for name in self._tasks.keys() - known.keys():
+        changes = self._stores.outbox.changes
+        if changes == self._known_changes and not any(known.task.done() for known in self._tasks.values()):
+            for known in self._tasks.values():
+                known.due.set()
+            return
+        brokers = {broker.name: broker for broker in await asyncio.to_thread(self._stores.outbox.brokers)}
+        for name in self._tasks.keys() - brokers.keys():
             self._tasks.pop(name).task.cancel()
-        for name, broker in known.items():
+        for name, broker in brokers.items():
             if (one := self._tasks.get(name)) is None or one.task.done():
                 one = self._tasks[name] = _BrokerTask(broker)
                 one.task = asyncio.create_task(self._notify(http, one), name=f"notify {name}")
                 one.task.add_done_callback(self._ended)
             one.broker = broker
             one.due.set()
+        self._known_changes = changes
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Start the task of a broker again after a pause if it was not cancelled here."""
@@ -192,11 +221,13 @@ class Notifier(BackgroundTask):
     async def _notify(self, http: HttpClient, one: _BrokerTask) -> None:
         while True:
             try:
+                one.has_more = one.has_more or one.due.is_set()
                 one.due.clear()
-                if await asyncio.to_thread(self._stores.outbox.is_away, one.broker.name):
+                prepared = await asyncio.to_thread(self._prepare, one)
+                if not one.is_present:
                     await self._probe(http, one)
-                elif due := await asyncio.to_thread(self._stores.outbox.due, one.broker.name):
-                    await self._deliver(http, one, due[0])
+                elif prepared is not None:
+                    await self._deliver(http, one, prepared)
                 else:
                     await one.due.wait()
             except Exception as error:
@@ -204,14 +235,30 @@ class Notifier(BackgroundTask):
                 logger.error("notifying broker '%s' failed: %s", one.broker.name, one.last_error)
                 await self._back_off(one)
 
-    async def _deliver(self, http: HttpClient, one: _BrokerTask, entry: OutboxEntry) -> None:
-        push = entry.channel is not None and self._is_push(entry.channel)
-        body = await asyncio.to_thread(notification_body, self._stores, entry, self._limits if push else None)
+    def _prepare(self, one: _BrokerTask) -> _PreparedNotification | None:
+        """Store the last answer; return the oldest entry of the outbox with its body, if any. Runs in a thread."""
+        outbox, name = self._stores.outbox, one.broker.name
+        if one.answered is not None:
+            outbox.mark_answered(*one.answered)
+            one.answered = None
+        one.is_present = one.is_present or not outbox.is_away(name)
+        if not (one.is_present and one.has_more):
+            return None
+        due = outbox.due(name, 2)
+        if not due:
+            one.has_more = False
+            return None
+        delivery: Delivery = "pull" if due[0].channel is None else self._delivery(due[0].channel)
+        body = notification_body(self._stores, due[0], delivery, self._limits)
+        return _PreparedNotification(due[0], body, is_last=len(due) == 1)
+
+    async def _deliver(self, http: HttpClient, one: _BrokerTask, prepared: _PreparedNotification) -> None:
+        entry, body, is_last = prepared
         answered = await self._post(http, one, body, entry.id)
         self._on_delivery(one.broker.name, answered)
         if answered:
             one.last_answered_ms = self._now_ms()
-            await asyncio.to_thread(self._stores.outbox.mark_answered, entry.id, one.last_answered_ms)
+            one.answered, one.has_more = (entry.id, one.last_answered_ms), not is_last
             one.failures = 0
             return
         await asyncio.to_thread(self._stores.outbox.count_attempt, entry.id)
@@ -220,6 +267,7 @@ class Notifier(BackgroundTask):
             one.failing_since = now
         if now - one.failing_since >= self._limits.away_after_s:
             logger.warning("broker '%s' is away: %s", one.broker.name, one.last_error)
+            one.is_present = False
             await asyncio.to_thread(self._stores.outbox.mark_away, one.broker.name)
         await self._back_off(one)
 
@@ -257,23 +305,39 @@ class Notifier(BackgroundTask):
         return one.last_error is None
 
 
-def notification_body(stores: ResultStores, entry: OutboxEntry, push: NotifierLimits | None) -> bytes:
-    """Return the body of a notification; in push mode with results up to the limits of `push`.
+def notification_body(
+    stores: ResultStores, entry: OutboxEntry, delivery: Delivery = "pull", limits: NotifierLimits | None = None
+) -> bytes:
+    """Return the body of a notification with the results that `delivery` carries within the limits.
 
-    Results beyond the limits are left out; their positions are included, and the broker pulls them.
+    Results that are left out are announced by the positions of their streams; the broker pulls them.
     """
-    budget = [0, 0] if push is None else [push.push_results, push.push_bytes]
+    limits = limits or NotifierLimits()
+    most, most_bytes = {
+        "auto": (limits.small_results, limits.small_bytes),
+        "pull": (0, 0),
+        "push": (limits.push_results, limits.push_bytes),
+    }[delivery]
+    has_results = entry.execution is not None and most > 0
+    found = stores.outbox.results(entry, most + 1, most_bytes) if has_results else []
+    is_complete = has_results and len(found) <= most
+    carried = _carried(found[:most], most_bytes)
+    if delivery == "auto" and not (is_complete and sum(map(len, carried.values())) == len(found)):
+        carried = {}  # a part would not save the pull
+    if is_complete:
+        positions = {one.subscription: one.position for one in found}
+        pages = _matched_pages(found)
+    else:
+        positions = {one.subscription: one.position for one in stores.outbox.advances(entry)}
+        pages = stores.outbox.matched_pages(entry)
     notification = Notification[StreamResult](
         entry.id,
         entry.execution,
         entry.channel,
         entry.at_ms,
-        "pull" if push is None else "push",
-        [
-            StreamProgress(one.subscription, one.position, _pushed_results(stores, one, budget))
-            for one in stores.outbox.advances(entry)
-        ],
-        stores.outbox.matched_pages(entry),
+        "push" if carried else "pull",
+        [StreamProgress(name, position, carried.get(name, [])) for name, position in positions.items()],
+        pages,
         summary=entry.execution is None and entry.channel is None,
     )
     if entry.execution is None:
@@ -282,23 +346,23 @@ def notification_body(stores: ResultStores, entry: OutboxEntry, push: NotifierLi
     return msgspec.json.encode(notification)
 
 
-def _pushed_results(stores: ResultStores, advance: StreamAdvance, budget: list[int]) -> list[StreamResult]:
-    """Return the first new results of a stream within the budget (number and bytes), and charge them to it."""
-    if (
-        budget[0] <= 0
-        or budget[1] <= 0
-        or (subscription := stores.subscriptions.find(advance.subscription)) is None
-    ):
-        return []
-    try:
-        found = stores.results.read(subscription.stream, advance.first - 1, advance.position, budget[0])
-    except PositionsExpired:
-        return []
-    pushed = []
-    for result in found:
-        budget[1] -= len(result.payload)
-        if budget[1] < 0:
+def _carried(found: Iterable[AnnouncedResult], most_bytes: int) -> dict[str, list[StreamResult]]:
+    """Return the first results whose payloads have together at most `most_bytes`, by subscription."""
+    carried: dict[str, list[StreamResult]] = {}
+    for one in found:
+        most_bytes -= 0 if one.result is None else len(one.result.payload)
+        if one.result is None or most_bytes < 0:
             break
-        budget[0] -= 1
-        pushed.append(result)
-    return pushed
+        carried.setdefault(one.subscription, []).append(one.result)
+    return carried
+
+
+def _matched_pages(found: Sequence[AnnouncedResult]) -> list[PageOffer]:
+    """Return the pages of all results of an entry, with the frontends of their streams."""
+    sizes: dict[str, int] = {}
+    frontends: dict[str, dict[str, int]] = {}
+    for one in found:
+        if one.page is not None:
+            sizes[one.page.id] = max(sizes.get(one.page.id, 0), one.page.size)
+            frontends.setdefault(one.page.id, {})[one.subscription] = one.frontends
+    return [PageOffer(page, sizes[page], sum(frontends[page].values())) for page in sorted(sizes)]

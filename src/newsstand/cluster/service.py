@@ -84,7 +84,7 @@ class DataCluster:
             stores,
             now_ms,
             NotifierLimits(away_after_s=options.away_after_s),
-            is_push=self.catalog.is_push,
+            delivery=self.catalog.delivery,
             on_delivery=self.metrics.delivered,
             authority=options.authority,
         )

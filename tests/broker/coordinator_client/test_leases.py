@@ -119,6 +119,20 @@ def test_check_with_a_lease_is_valid_for_the_lease(world: World, monkeypatch: py
     assert checks == 1
 
 
+def test_subscriber_is_confirmed_once_in_each_lease(world: World) -> None:
+    members = world.nodes["a"].members
+    admit_at_a(world, access := log_in(world))
+    assert members.lease_of("ann") == members.lease
+    assert members.lease_of("nobody") != members.lease
+    lose_lease(world)
+    assert members.lease == -1
+    assert members.lease_of("ann") != members.lease != members.lease_of("nobody")
+    world.beat("a")
+    assert members.lease_of("ann") != members.lease
+    admit_at_a(world, access)
+    assert members.lease_of("ann") == members.lease
+
+
 def test_stale_check_answered_when_the_record_is_synchronized_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

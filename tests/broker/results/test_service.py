@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.broker.scripted_cluster import channel, result
 from support.broker.service_scene import Scene, play
+from support.profiles import examples
 
 from newsstand.auth.tokens import ChannelScope
 from newsstand.broker.cluster_client.client import ChannelDirectory, ClusterUnavailable, ResultsExpired
@@ -304,6 +308,86 @@ def test_pushed_results_need_a_pull_only_after_a_gap(tmp_path: Path) -> None:
         assert len(pulled) == 3
 
     play(tmp_path, story)
+
+
+def test_pushed_results_that_are_known_in_part_need_no_pull(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, key = await at.follower("ann", "fire")
+        at.cluster.print("fire", *"abcde")
+        at.tell("fire", 2, result(1, "a"), result(2, "b"))
+        at.tell("fire", 2, result(1, "a"), result(2, "b"))  # the answer was lost, and the broker has restarted
+        at.tell("fire", 4, *(result(position, "abcd"[position - 1]) for position in (2, 3, 4)))
+        assert not any(call.startswith("read") for call in at.cluster.calls)
+        assert at.notifications == [(at.cluster.stream("fire"), position) for position in (2, 2, 4)]
+        assert payloads(await at.edge.read(ann, key, None, 10)) == list("abcd")
+        assert at.edge.core.counts.pulled == 4
+
+    play(tmp_path, story)
+
+
+def test_pushed_results_with_a_gap_are_used_up_to_it(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, key = await at.follower("ann", "fire")
+        at.cluster.print("fire", *"abcd")
+        at.tell("fire", 4, result(1, "a"), result(2, "b"), result(4, "d"))
+        await at.settled()
+        delivery = await at.edge.read(ann, key, None, 10)
+        assert (payloads(delivery), origins(delivery)) == (list("abcd"), ["cache"] * 4)
+
+    play(tmp_path, story)
+
+
+def test_results_pushed_during_an_earlier_pull_are_not_pulled(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, key = await at.follower("ann", "fire")
+        at.cluster.print("fire", *"abcd")
+        at.cluster.calls.clear()
+        at.cluster.gate.clear()
+        at.tell("fire", 2)
+        await asyncio.sleep(0.01)
+        at.tell("fire", 4, result(3, "c"), result(4, "d"))
+        at.cluster.gate.set()
+        await at.settled()
+        assert at.cluster.calls == ["read 1"]
+        assert at.notifications[-1] == (at.cluster.stream("fire"), 4)
+        assert payloads(await at.edge.read(ann, key, None, 10)) == list("abcd")
+
+    play(tmp_path, story)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["push", "tell", "late", "wait"]), st.integers(1, 4)), max_size=12)
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_pushes_and_pulls_in_any_order_fill_the_cache_once(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
+    """Rule: however notifications come, each position is cached once, in order, and followers see the head."""
+
+    async def story(at: Scene) -> None:
+        ann, key = await at.follower("ann", "fire")
+        head, sent = 0, [(0, 0)]
+        for what, count in steps:
+            if what == "wait":
+                await asyncio.sleep(0.001)
+                continue
+            if what == "late":  # again, or out of order
+                first, last = sent[-min(count, len(sent))]
+            else:
+                first, last = head + 1, head + count
+                head = at.cluster.print("fire", *(f"r{number}" for number in range(first, last + 1)))
+                sent.append((first, last))
+            pushed = [result(number, f"r{number}") for number in range(first, last + 1) if number]
+            at.tell("fire", last, *(() if what == "tell" else pushed))
+        at.tell("fire", head)
+        await at.settled()
+        delivery = await at.edge.read(ann, key, None, 100)
+        assert payloads(delivery) == [f"r{number}" for number in range(1, head + 1)]
+        assert set(origins(delivery)) <= {"cache"}
+        assert at.edge.core.counts.pulled == head
+        assert at.notifications[-1:] in ([(at.cluster.stream("fire"), head)], [])
+
+    with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+        play(Path(folder), story)
 
 
 def test_results_pushed_during_a_pull_are_logged_once(tmp_path: Path) -> None:

@@ -265,6 +265,103 @@ def test_paused_client_receives_newest_positions_later(server: SocketServer) -> 
         assert server.do(lambda: len(server.hub)) == 1
 
 
+INLINE = "?results=inline"
+
+
+def reported_with(position: int, *results: int) -> dict[str, object]:
+    return {**reported(STREAM, position), "results": list(results)}
+
+
+def test_results_sent_to_those_that_want_them_in_one_frame(server: SocketServer) -> None:
+    with server.client("ana", INLINE) as ana, server.client("bo") as bo, server.client("cy", INLINE) as cy:
+        assert received(ana) == received(bo) == received(cy) == READY
+        asked: list[int] = []
+        written: list[bytes] = []
+
+        def results() -> list[bytes]:
+            asked.append(1)
+            return [b"6", b"7"]
+
+        def notify() -> tuple[int, int]:
+            for connection in server.hub:
+                write = connection.transport.write
+                connection.write = lambda frame, write=write: (written.append(frame), write(frame))[1]  # type: ignore[misc]
+            return server.hub.notify(STREAM, 7, 0, results)
+
+        assert server.do(notify) == (3, 2)
+        assert received(ana) == received(cy) == reported_with(7, 6, 7)
+        assert received(bo) == reported(STREAM, 7)
+        assert asked == [1]
+        assert len({id(frame) for frame in written}) == 2, "each frame is encoded once"
+        assert server.notify_results(8) == (3, 0)
+        assert received(ana) == received(bo) == received(cy) == reported(STREAM, 8)
+
+
+def test_results_not_asked_for_if_nobody_wants_them(server: SocketServer) -> None:
+    with server.client("bo") as bo:
+        assert received(bo) == READY
+        assert server.do(lambda: server.hub.notify(STREAM, 7, 0, lambda: [b"%d" % (1 // 0)])) == (1, 0)
+        assert received(bo) == reported(STREAM, 7)
+
+
+@pytest.mark.parametrize("query", ["?results=all", "?results=", "?results"])
+def test_unknown_wish_for_results_rejected(server: SocketServer, query: str) -> None:
+    with server.client("ana", query) as client:
+        assert closed(client) == 4000
+    assert server.do(lambda: len(server.hub)) == 0
+
+
+def test_results_not_sent_after_a_token_has_expired(server: SocketServer) -> None:
+    with server.client("ana until 1000", INLINE) as ana:
+        assert received(ana) == READY
+        assert server.notify_results(1, b"1", now=999) == (1, 1)
+        assert server.notify_results(2, b"2", now=1000) == (1, 0)
+        assert [received(ana), received(ana)] == [reported_with(1, 1), reported(STREAM, 2)]
+
+
+def test_results_sent_only_in_the_lease_that_confirmed_the_subscriber(server: SocketServer) -> None:
+    lease, confirmed = 1, 1
+    server.hub.lease, server.hub.lease_of = lambda: lease, lambda subscriber: confirmed
+    try:
+        with server.client("ana", INLINE) as ana:
+            assert received(ana) == READY
+            assert server.notify_results(1, b"1") == (1, 1)
+            lease = 2
+            server.do(lambda: server.hub.sweep(0))
+            assert server.notify_results(2, b"2") == (1, 0)
+            confirmed = 2  # as by its next read
+            server.do(lambda: server.hub.sweep(0))
+            assert server.notify_results(3, b"3") == (1, 1)
+            lease = -1
+            assert server.notify_results(4, b"4") == (1, 0)
+            expected = [reported_with(1, 1), reported(STREAM, 2), reported_with(3, 3), reported(STREAM, 4)]
+            assert [received(ana) for _ in range(4)] == expected
+    finally:
+        server.hub.lease, server.hub.lease_of = lambda: 0, lambda subscriber: 0
+
+
+def test_paused_client_receives_the_newest_position_without_results(server: SocketServer) -> None:
+    payload = b'"%b"' % (b"x" * 16_000)
+    with server.raw("slow", query=INLINE) as slow:
+        connection = server.do(lambda: next(iter(server.hub)))
+        position = 0
+        while not server.do(lambda: connection.paused):
+            position += 1
+            server.notify_results(position, payload)
+        written = server.do(connection.transport.get_write_buffer_size)
+        assert 65_536 < written < 65_536 + 17_000
+        for _ in range(1000):
+            position += 1
+            assert server.notify_results(position, payload) == (1, 0)
+        assert server.do(connection.transport.get_write_buffer_size) <= written
+        assert server.do(lambda: (connection.queued, connection.queued_bytes < 100)) == (1, True)
+        slow.settimeout(5)
+        text = b""
+        while b'"position":%d}' % position not in text:
+            text += slow.recv(65_536)
+        assert server.notify_results(position + 1, b"1") == (1, 1)
+
+
 def test_client_that_never_reads_is_closed(server: SocketServer) -> None:
     with server.raw("slow") as slow:
         connection = server.do(lambda: next(iter(server.hub)))

@@ -275,9 +275,10 @@ def test_channel_round_trips_through_its_table() -> None:
     }
     channel = parse_channel("x", table, DATASETS, {"delivery": "push"})
     assert channel == ChannelDefinition(
-        "x", str(table["query"]), "emergencies", KIND, 10.0, True, Retention(7 * 86_400.0, 1000)
+        "x", str(table["query"]), "emergencies", KIND, 10.0, "push", Retention(7 * 86_400.0, 1000)
     )
     assert parse_channel("x", channel_table(channel), DATASETS, {}) == channel
+    assert parse_channel("x", table, DATASETS, {}).delivery == "auto"
 
 
 @pytest.mark.parametrize(

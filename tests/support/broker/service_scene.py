@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from newsstand.auth.tokens import ChannelScope, Claims, SubscriberTokens
 from newsstand.broker.event_log import EventLog
@@ -17,7 +19,7 @@ from newsstand.broker.results.service import ResultLimits, ResultService
 from newsstand.broker.results.subscription_sync import SubscriptionSyncLimits
 from newsstand.broker.sessions.store import SubscriberStore
 from newsstand.broker.sessions.subscribers import AuthenticatedSubscriber, SubscriberDirectory
-from newsstand.broker.websocket.hub import Hub
+from newsstand.broker.websocket.hub import Hub, NotifiedConnections
 from newsstand.caching import ResultCaches
 from newsstand.errors import NotFound
 from newsstand.sqlite.group_commit import GroupCommit
@@ -25,6 +27,42 @@ from newsstand.wire.cluster import FetchedResult
 from newsstand.wire.notifications import Notification, StreamProgress
 from newsstand.wire.subscribers import SessionRecord, SubscriberRecord
 from support.broker.scripted_cluster import ScriptedCluster
+
+
+class RecordedConnection:
+    """A connection of the hub whose frames are kept; `paused` as if the client did not read."""
+
+    def __init__(self, inline: bool) -> None:
+        self.inline = inline
+        self.lease = 0
+        self.paused = self.closing = self.busy = self.pinged = False
+        self.heard = True
+        self.quiet_since = 0
+        self.frames: list[dict[str, Any]] = []
+        self.queue: dict[str, bytes] = {}
+        self.stuck_since = self.expires_ms = 0
+
+    def set_limits(self, high_water: int) -> None:
+        """Have no limits."""
+
+    def write(self, frame: bytes) -> None:
+        self.frames.append(json.loads(frame[frame.index(b'{"') :]))
+
+    def deliver(self, key: str, frame: bytes) -> None:
+        if self.paused:
+            self.queue[key] = frame
+        else:
+            self.write(frame)
+
+    def resume(self) -> None:
+        self.paused = False
+        for frame in self.queue.values():
+            self.write(frame)
+        self.queue.clear()
+
+    def sent(self) -> list[tuple[int, list[object]]]:
+        """Return each position with the payloads that came with it."""
+        return [(one["position"], [each["payload"] for each in one.get("results", [])]) for one in self.frames]
 
 
 class Scene:
@@ -60,9 +98,11 @@ class Scene:
             limits=ResultLimits(sync=SubscriptionSyncLimits(linger_s=0)),
         )
 
-    def _notify(self, stream: str, position: int, now: int) -> int:
+    def _notify(
+        self, stream: str, position: int, now: int, results: Callable[[], Sequence[bytes]]
+    ) -> NotifiedConnections:
         self.notifications.append((stream, position))
-        return Hub.notify(self.hub, stream, position, now)
+        return Hub.notify(self.hub, stream, position, now, results)
 
     async def __aenter__(self) -> Scene:
         for record in self.members.records.values():
@@ -76,12 +116,24 @@ class Scene:
         await self.edge.close()
         self.store.close()
 
+    def connect(self, member: AuthenticatedSubscriber, inline: bool = True) -> RecordedConnection:
+        """Connect a subscriber as its WebSocket does."""
+        connection = RecordedConnection(inline)
+        session = member.claims.session
+        self.hub.join(connection, session, session, 2**50)  # type: ignore[arg-type]
+        self.presence.on_connected(member)
+        for stream, _ in self.edge.streams(member):
+            self.hub.follow(session, stream)
+        return connection
+
     async def member(self, name: str, allow: list[ChannelScope] | None = None) -> AuthenticatedSubscriber:
         record = self.members.records.get(name)
         if record is None:
-            await self.members.adopt([SubscriberRecord(name, "hash", {"s": SessionRecord(1, 2**50)})])
+            session = SessionRecord(1, 2**50, allow)
+            await self.members.adopt([SubscriberRecord(name, "hash", {f"s-{name}": session})])
             record = self.members.records[name]
-        return AuthenticatedSubscriber(record, Claims(name, "s", 2**40, None if allow is None else tuple(allow)))
+        allowed = None if allow is None else tuple(allow)
+        return AuthenticatedSubscriber(record, Claims(name, f"s-{name}", 2**40, allowed))
 
     async def follows(self, member: AuthenticatedSubscriber, kind: str, since: str | int = "now") -> str:
         frontend, _ = await self.edge.subscribe(member, "of_kind", {"kind": kind}, since)

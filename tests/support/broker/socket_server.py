@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket
 from websockets.sync.client import ClientConnection, connect
 
 from newsstand.broker.websocket.connection import CloseConnection, ConnectionLimits, limited_connection
-from newsstand.broker.websocket.hub import Hub
+from newsstand.broker.websocket.hub import Hub, NotifiedConnections
 from newsstand.broker.websocket.protocol import SocketIdentity, serve_socket
 from newsstand.errors import BadInput
 from newsstand.http.server import listening
@@ -49,7 +49,10 @@ class SocketServer:
         return done.result(10)
 
     def notify(self, position: int, now: int = 0, stream: str = STREAM) -> int:
-        return self.do(lambda: self.hub.notify(stream, position, now))
+        return self.do(lambda: self.hub.notify(stream, position, now)).all
+
+    def notify_results(self, position: int, *results: bytes, now: int = 0) -> NotifiedConnections:
+        return self.do(lambda: self.hub.notify(STREAM, position, now, lambda: results))
 
     def until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
         """Wait until something holds in the thread of the server."""
@@ -59,18 +62,20 @@ class SocketServer:
             threading.Event().wait(0.01)
         raise AssertionError("it did not come to that")
 
-    def client(self, token: str | None = "ana", **options: object) -> ClientConnection:
+    def client(self, token: str | None = "ana", query: str = "", **options: object) -> ClientConnection:
         headers = None if token is None else {"Authorization": f"Bearer {token}"}
-        uri = f"ws://127.0.0.1:{self.port}/notifications"
+        uri = f"ws://127.0.0.1:{self.port}/notifications{query}"
         return connect(uri, additional_headers=headers, proxy=None, **options)  # type: ignore[arg-type]
 
-    def raw(self, token: str = "ana", receive_buffer: int = 4096) -> socket.socket:
+    def raw(self, token: str = "ana", receive_buffer: int = 4096, query: str = "") -> socket.socket:
         """Return a client that reads only on request, after its handshake."""
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         client.connect(("127.0.0.1", self.port))
         client.sendall(
-            b"GET /notifications HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"GET /notifications"
+            + query.encode()
+            + b" HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + base64.b64encode(os.urandom(16)) + b"\r\n"
             b"Authorization: Bearer " + token.encode() + b"\r\n\r\n"
         )

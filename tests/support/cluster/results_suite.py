@@ -610,6 +610,14 @@ class ResultsSuite:
             assert delivery == OutboxEntry(delivery.id, one.broker, stored.execution, "alerts", 55, 0)
             assert list(db.outbox.advances(delivery)) == [StreamAdvance(one.id, 1, 3)]
             assert db.outbox.matched_pages(delivery) == [PageOffer("p1", 100, one.frontends)]
+            announced = db.outbox.results(delivery, 9, 100)
+            assert [(each.subscription, each.frontends, each.position) for each in announced] == [
+                (one.id, one.frontends, position) for position in (1, 2, 3)
+            ]
+            assert [each.result for each in announced] == db.results.read(one.stream)
+            assert [each.page and each.page.id for each in announced] == ["p1", "p1", None]
+            (first,) = db.outbox.results(delivery, 1, 1)
+            assert (first.position, first.result) == (1, None)
         assert [delivery.broker for delivery in db.outbox.entries(stored.execution)] == ["north", "south"]
 
     def test_matched_page_counts_frontends_of_subscriptions(self, db: ResultStores) -> None:
@@ -661,7 +669,7 @@ class ResultsSuite:
             [StreamAdvance(fire.id, 1, 2), StreamAdvance(quake.id, 1, 1)], key=lambda moved: moved.subscription
         )
         assert list(db.outbox.advances(summary)) == wanted
-        assert list(db.outbox.matched_pages(summary)) == []
+        assert list(db.outbox.matched_pages(summary)) == db.outbox.results(summary, 9, 100) == []
         db.results.store(over(2, 3), computed([row(fire.stream, 3)]))
         assert [delivery.execution is None for delivery in db.outbox.due("north", 9)] == [True, False]
 

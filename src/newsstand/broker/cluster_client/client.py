@@ -308,9 +308,11 @@ class ChannelDirectory:
         fetch: Callable[[], Awaitable[dict[str, ChannelDefinition]]],
         store: SubscriberStore | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Load the list that `store` has, and save later lists there."""
+        """Load the list that `store` has, and save later lists there; call `on_change` after each change."""
         self._clock = clock
+        self._on_change = on_change
         self._fetch = fetch
         self._store = store
         self._loaded_at = -math.inf
@@ -330,11 +332,15 @@ class ChannelDirectory:
         """Return all channels by name; fetch the list if it is older than `max_age_s`."""
         if self._clock() - self._loaded_at >= max_age_s:
             try:
-                self.known = await self._requests.run(None, self._load)
+                found = await self._requests.run(None, self._load)
             except NewsstandError:
                 if not self.is_loaded:
                     raise
-            self.is_loaded = True
+                found = self.known
+            has_changed = found != self.known
+            self.known, self.is_loaded = found, True
+            if has_changed:
+                self._on_change()
             self._loaded_at = self._clock()
         return self.known
 

@@ -20,7 +20,7 @@ PositionRange(after=0, until=2)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -209,6 +209,21 @@ class ResultBroker(Generic[Key, Value]):
             PositionRange(hits[-1].position, span.until),
         )
         return CacheRead(span, hits, size, tuple([part for part in around if len(part)]), head)
+
+    def cached_after(self, stream: Key, after: int, most_bytes: int) -> list[CachedResult[Value]]:
+        """Return all results after a position; none unless all are cached and have at most this size together."""
+        head = self.head(stream)
+        hits = self.results.get(stream, after, head)
+        is_complete = len(hits) == head - after and sum([hit.size for hit in hits]) <= most_bytes
+        return hits if is_complete else []
+
+    def count_inline(self, stream: Key, hits: Sequence[CachedResult[Value]], readers: int, now: int) -> int:
+        """Count cached results that several readers got without a request; return the bytes of all of them."""
+        size = readers * sum([hit.size for hit in hits])
+        self.counts.hits += readers * len(hits)
+        self.counts.hit_bytes += size
+        self.results.touch(stream, now)
+        return size
 
     def count_misses(self, count: int, size: int) -> None:
         """Count results that were fetched from the cluster for a reader, and their bytes."""

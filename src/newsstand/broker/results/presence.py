@@ -35,6 +35,10 @@ class Presence(SubscriberListener):
     def __len__(self) -> int:
         return sum(len(hub) for hub in self._hubs)
 
+    def owner(self, session: str) -> str:
+        """Return the subscriber of a session that has connections in `hub`."""
+        return self._owners[session]
+
     def connections_of(self, subscriber: AuthenticatedSubscriber) -> int:
         """Return the number of WebSockets of a subscriber, over all its sessions."""
         return sum(hub.connections_of(sid) for hub in self._hubs for sid in subscriber.record.sessions)

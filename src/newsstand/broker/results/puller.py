@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -15,6 +15,7 @@ from newsstand.broker.results.broker import PositionRange, ResultBroker
 from newsstand.broker.results.deliveries import DeliveryHistory
 from newsstand.broker.results.subscription_sync import SubscriptionSync
 from newsstand.broker.websocket.hub import Hub
+from newsstand.caching import CachedResult
 from newsstand.concurrency.coalescing import Batcher, SingleFlight
 from newsstand.concurrency.pacing import Backoff
 from newsstand.errors import NewsstandError, NotFound
@@ -90,6 +91,12 @@ def _rest(span: PositionRange, taken: list[PositionRange]) -> list[PositionRange
     return rest
 
 
+def _continuing(after: int, results: Iterable[FetchedResult]) -> list[FetchedResult]:
+    """Return the results after a position, up to the first missing one."""
+    rest = [one for one in results if one.position > after]
+    return [one for wanted, one in enumerate(rest, after + 1) if one.position == wanted]
+
+
 @dataclass(frozen=True, slots=True)
 class PullerLimits:
     """Limits of pulls."""
@@ -98,6 +105,8 @@ class PullerLimits:
     """Streams that are pulled at a time."""
     results: int = 1000
     """Results in one pull."""
+    inline_bytes: int = 16 * 1024
+    """Results in one frame to subscribers; larger ones are left out."""
 
 
 @dataclass(eq=False, repr=False)
@@ -117,20 +126,25 @@ class Puller:
     def __post_init__(self) -> None:
         self.pulling: dict[str, asyncio.Task[None]] = {}
         """The streams that are being pulled."""
+        self._early: dict[str, list[FetchedResult]] = {}
+        """The first results of each of these streams that were pushed meanwhile."""
         self._turn = asyncio.Semaphore(self.limits.streams)
         self.fetcher = RangeFetcher(self._read)
 
     def on_progress(self, stream: str, position: int, results: list[FetchedResult], at_ms: int | None) -> None:
         """Handle the new position of a stream, with its results if the cluster has pushed them."""
-        now = self.now_ms()
+        now, after = self.now_ms(), self.core.pulled(stream)
         span = self.core.advance(stream, position, now)
-        if span is not None and results and results[0].position == span.after + 1:
-            self._put(stream, results, now)
-            span = self.core.advance(stream, position, now)
+        if span is not None and results:
+            if results[0].position <= span.after + 1:
+                self._put(stream, _continuing(span.after, results), now)
+                span = self.core.advance(stream, position, now)
+            elif stream in self.pulling:
+                self._early.setdefault(stream, results)
         if span is not None:
             self._pull(stream)
         else:
-            self._notify(stream, at_ms or now)
+            self._notify(stream, at_ms or now, after)
 
     def on_extent(self, stream: str, head: int) -> None:
         """Handle the position of a stream after a start, or of a new subscription."""
@@ -167,11 +181,16 @@ class Puller:
                     if not fetched:
                         self.core.skip(stream, part.until)
                     self._put(stream, fetched, self.now_ms())
-                    notified = self._notify(stream, fetched[-1].at_ms if fetched else self.now_ms())
+                    if early := _continuing(self.core.pulled(stream), self._early.get(stream, ())):
+                        del self._early[stream]
+                        self._put(stream, early, self.now_ms())
+                    produced_ms = fetched[-1].at_ms if fetched else self.now_ms()
+                    notified = self._notify(stream, produced_ms, span.after)
         except Exception:  # followers are notified all the same
             logger.exception("results of %s could not be pulled", stream)
         finally:
             self.pulling.pop(stream, None)  # not later: a new position from now on needs another pull
+            self._early.pop(stream, None)
             if stream in self.core and notified < self.core.head(stream):  # retention has removed the rest
                 self._notify(stream, self.now_ms())
 
@@ -197,12 +216,27 @@ class Puller:
         self.log.results_pulled(now, stream, [len(value) for _, value in values])
         self.deliveries.pulled(stream, self.core.pulled(stream), now)
 
-    def _notify(self, stream: str, produced_ms: int) -> int:
-        """Send the position of a stream to its followers; return the position."""
+    def _notify(self, stream: str, produced_ms: int, after: int | None = None) -> int:
+        """Send the position of a stream to its followers, and small results after `after`; return the position.
+
+        A result in a frame counts as one that its receiver has read from the cache.
+        """
         if stream not in self.core:
             return 0
         now, head = self.now_ms(), self.core.head(stream)
-        reached = self.hub.notify(stream, head, now)
-        self.deliveries.signalled(stream, head, reached, now)
-        self.metrics.count_notifications(reached, max(0, now - produced_ms) / 1000)
+        hits: list[CachedResult[bytes]] = []
+
+        def results() -> list[bytes]:
+            if after is not None:
+                hits.extend(self.core.cached_after(stream, after, self.limits.inline_bytes))
+            return [hit.value for hit in hits]
+
+        reached = self.hub.notify(stream, head, now, results)
+        self.deliveries.signalled(stream, head, reached.all, now)
+        if reached.inline:
+            size = self.core.count_inline(stream, hits, reached.inline, now)
+            self.metrics.count_inline(reached.inline * len(hits))
+            self.log.results_read(now, stream, reached.inline * len(hits), size, 0, 0.0)
+            self.deliveries.read(stream, head - len(hits), head, now)
+        self.metrics.count_notifications(reached.all, max(0, now - produced_ms) / 1000)
         return head

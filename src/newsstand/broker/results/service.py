@@ -102,8 +102,10 @@ class ResultService(SubscriberListener):
     def __post_init__(self) -> None:
         self.core = ResultBroker(self.results)
         self._hub = self.presence.hub
+        self._hub.lease = lambda: self.subscribers.lease
+        self._hub.lease_of = lambda session: self.subscribers.lease_of(self.presence.owner(session))
         self.sync = SubscriptionSync(self.cluster, self.register, self._on_extent, self.clock, self.limits.sync)
-        self.channels = ChannelDirectory(self.cluster.channels, self.store, self.clock)
+        self.channels = ChannelDirectory(self.cluster.channels, self.store, self.clock, self._on_channels_changed)
         self.deliveries = DeliveryHistory(self.metrics.stages)
         self.puller = Puller(
             self.core,
@@ -371,6 +373,18 @@ class ResultService(SubscriberListener):
             if self.channels.is_loaded and self._permits(record.name, session.allow, subscription):
                 self._hub.follow(sid, stream)
         self.puller.on_extent(stream, head)
+
+    def _on_channels_changed(self) -> None:
+        """Let the sessions that are online follow what the rules of channels permit now, and nothing else."""
+        for record in self.subscribers.records.values():
+            for sid, session in record.sessions.items():
+                if not self._hub.online(sid):
+                    continue
+                for key, subscription in record.subscriptions.items():
+                    if key not in self._streams:
+                        continue
+                    is_permitted = self._permits(record.name, session.allow, subscription)
+                    (self._hub.follow if is_permitted else self._hub.unfollow)(sid, self._streams[key])
 
     def _unfollow(self, record: SubscriberRecord, key: str) -> None:
         stream = self._streams.pop(key, None)

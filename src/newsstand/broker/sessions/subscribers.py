@@ -153,6 +153,17 @@ class SubscriberDirectory:
             return record
         return self.records.get(name) if await self.coordinator.take(name, session) else None
 
+    @property
+    def lease(self) -> int:
+        """The number of this broker's lease: 0 without a coordinator, -1 while it has none."""
+        if self.coordinator is None:
+            return 0
+        return -1 if self.coordinator.lease is None else self.coordinator.lease
+
+    def lease_of(self, name: str) -> int:
+        """Return the lease in which a record was last confirmed; in no other one is it current without a check."""
+        return 0 if self.coordinator is None else self._verified.get(name, -2)
+
     async def is_current(self, record: SubscriberRecord, fresh: bool) -> bool:
         """Return whether a record is current, as far as the coordinator responds.
 

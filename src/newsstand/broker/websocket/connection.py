@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -70,11 +70,18 @@ def notification_frame(stream: str, position: int) -> bytes:
     return text_frame(msgspec.json.encode({"stream": stream, "position": position}))
 
 
+def inline_frame(stream: str, position: int, results: Iterable[bytes]) -> bytes:
+    """Return the frame of the position of a stream with the results up to it, given as JSON, oldest first."""
+    name = msgspec.json.encode(stream)
+    return text_frame(b'{"stream":%b,"position":%d,"results":[%b]}' % (name, position, b",".join(results)))
+
+
 def suspension_frame(stream: str, position: int, suspended: object) -> bytes:
     """Return the frame for a stream that was suspended at a position, or resumed if `suspended` is null."""
     return text_frame(msgspec.json.encode({"stream": stream, "position": position, "suspended": suspended}))
 
 
+NO_LEASE = -1
 READY = text_frame(b'{"ready":true}')
 MessageHandler = Callable[[bytes], Awaitable[bytes | None]]
 """Answers a message of a client that was admitted."""
@@ -104,6 +111,8 @@ class Connection(asyncio.Protocol):
         "expires_ms",
         "frames",
         "heard",
+        "inline",
+        "lease",
         "on_close",
         "paused",
         "pinged",
@@ -142,6 +151,9 @@ class Connection(asyncio.Protocol):
         self.release: Callable[[], None] | None = None
         self.subscriber = self.session = ""
         self.expires_ms = 0
+        self.inline = False
+        """Whether the client wants results in notifications."""
+        self.lease = NO_LEASE
         self.heard = True
         self.pinged = False
         self.quiet_since = 0

@@ -1,15 +1,23 @@
 """The connections of a broker, and notifications to those that follow a stream.
 
-A notification has the new position and is encoded once for all who follow the stream. A client that does
-not read costs a reference to the newest frame of each stream it follows, and is closed when that lasts too long.
+A notification has the new position, and for connections that want them the new results if they are small. Each of
+the two frames is encoded once for all who follow the stream. A client that does not read costs a reference to the
+newest frame without results of each stream it follows, and is closed when that lasts too long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from newsstand.broker.websocket.connection import PING, Connection, notification_frame, suspension_frame
+from newsstand.broker.websocket.connection import (
+    PING,
+    Connection,
+    inline_frame,
+    notification_frame,
+    suspension_frame,
+)
 from newsstand.wire.notifications import CloseCode
 
 
@@ -21,6 +29,13 @@ class _OnlineSubscriber:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
         self.streams: set[str] = set()
+
+
+class NotifiedConnections(NamedTuple):
+    """The number of connections that were notified, and of those among them that got the results."""
+
+    all: int
+    inline: int
 
 
 @dataclass(eq=False, repr=False)
@@ -35,6 +50,11 @@ class Hub:
     ping_every_ms: int = 20_000
     on_offline: Callable[[str], None] = lambda subscriber: None
     """Called with each subscriber whose last connection has closed."""
+    lease: Callable[[], int] = lambda: 0
+    """Returns the number of the broker's present lease, or a number that no subscriber has."""
+    lease_of: Callable[[str], int] = lambda subscriber: 0
+    """Returns the lease in which a subscriber was last confirmed. In another one it may have moved unnoticed: it
+    gets no results."""
 
     def __post_init__(self) -> None:
         self._online: dict[str, _OnlineSubscriber] = {}
@@ -77,6 +97,11 @@ class Hub:
         for stream in presence.streams:
             self._followers[stream].add(connection)
 
+    def send_results(self, connection: Connection) -> None:
+        """Send results with notifications to a connection that has joined."""
+        connection.inline = True
+        connection.lease = self.lease_of(connection.subscriber)
+
     def leave(self, connection: Connection) -> None:
         """Remove a connection; connections call this themselves when they close."""
         if connection not in self._connections:
@@ -103,19 +128,32 @@ class Hub:
             presence.streams.remove(stream)
             self._drop(stream, presence.connections)
 
-    def notify(self, stream: str, position: int, now: int) -> int:
-        """Send the position of a stream to all followers; return the number of connections."""
+    def notify(
+        self, stream: str, position: int, now: int, results: Callable[[], Sequence[bytes]] = tuple
+    ) -> NotifiedConnections:
+        """Send the position of a stream to all followers, with results to those that want them and read.
+
+        `results` returns the newest results as JSON, or none; it is called if there is such a connection.
+        """
         followers = self._followers.get(stream)
         if not followers:
-            return 0
+            return NotifiedConnections(0, 0)
         frame = notification_frame(stream, position)
+        with_results: bytes | None = None
+        lease, inline = self.lease(), 0
         for connection in followers:
             if connection.paused:
                 connection.stuck_since = connection.stuck_since or now
                 connection.deliver(stream, frame)
+            elif connection.inline and connection.lease == lease and now < connection.expires_ms:
+                if with_results is None:
+                    found = results()
+                    with_results = inline_frame(stream, position, found) if found else frame
+                inline += with_results is not frame
+                connection.write(with_results)
             else:
                 connection.write(frame)
-        return len(followers)
+        return NotifiedConnections(len(followers), inline)
 
     def suspended(self, stream: str, position: int, suspended: object) -> None:
         """Notify all followers that a stream was suspended, or resumed if `suspended` is None."""
@@ -128,7 +166,10 @@ class Hub:
 
         To be called about once a second.
         """
+        lease = self.lease()
         for connection in tuple(self._connections):
+            if connection.inline and connection.lease != lease:
+                connection.lease = self.lease_of(connection.subscriber)
             if connection.expires_ms <= now:
                 connection.close(CloseCode.UNAUTHORIZED, "the token has expired")
             elif connection.paused:

@@ -61,9 +61,17 @@ async def serve_socket(
     `admit` authenticates a token, or raises CloseConnection. `on_ready` returns all streams that the subscriber
     follows, with the position of those that have pending results; it is called in the same step as the connection
     joins the hub, so that no notification falls in between. `on_ack` returns once the acknowledgement is durable;
-    it may raise CloseConnection, or BadInput, which closes with CloseCode.MALFORMED.
+    it may raise CloseConnection, or BadInput, which closes with CloseCode.MALFORMED. A client with the query
+    `results=inline` gets notifications with results.
     """
-    accepted = await accept_client(websocket, hub, admit)
+    wanted = websocket.query_params.get("results")
+
+    async def admit_reader(token: str) -> A:
+        if wanted not in (None, "inline"):
+            raise CloseConnection(CloseCode.MALFORMED, "query: results: give 'inline' or leave it out")
+        return await admit(token)
+
+    accepted = await accept_client(websocket, hub, admit_reader)
     if accepted is None:
         return
     connection, admitted = accepted
@@ -72,6 +80,8 @@ async def serve_socket(
         hub.follow(admitted.subscriber, stream)
         if position is not None:
             pending.append((stream, position))
+    if wanted is not None:
+        hub.send_results(connection)
     for stream, position in pending:
         connection.deliver(stream, notification_frame(stream, position))
     connection.deliver("", READY)

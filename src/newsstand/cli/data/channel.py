@@ -52,7 +52,7 @@ def list_(folder: AppFolder, as_json: Json = False) -> None:
     for name, one in channels.items():
         parameters = ", ".join(f"{parameter.name} {parameter.type}" for parameter in one.parameters)
         when = "continuous" if one.period_s is None else f"every {one.period_s:g} s"
-        print(f"{name}({parameters}) on {one.new}, {when}, {'push' if one.push else 'pull'}")
+        print(f"{name}({parameters}) on {one.new}, {when}, {one.delivery}")
 
 
 @app.command("try")

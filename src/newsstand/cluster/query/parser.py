@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from sqlglot import exp
 
@@ -25,7 +25,7 @@ from newsstand.cluster.query.name_resolution import (
 )
 from newsstand.config.types import duration_s, whole_number
 from newsstand.errors import BadApp, BadOption, BadQuery
-from newsstand.model import CLAIMS, SCALARS, ChannelDefinition, Dataset, Parameter, Retention
+from newsstand.model import CLAIMS, SCALARS, ChannelDefinition, Dataset, Delivery, Parameter, Retention
 
 PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
 Number = TypeVar("Number", int, float)
@@ -55,8 +55,8 @@ def parse_channel(
     bind = _bind(f"{place}.bind", table.get("bind", {}), {one.name: one.type for one in parameters})
     options = {**defaults, **table}
     period_s = _at(f"{place}.period", duration_s, options["period"]) if "period" in options else None
-    push, retention = _delivery(place, options)
-    channel = ChannelDefinition(name, query, new, parameters, period_s, push, retention, bind)
+    delivery, retention = _delivery(place, options)
+    channel = ChannelDefinition(name, query, new, parameters, period_s, delivery, retention, bind)
     parse_body(channel, datasets)
     return channel
 
@@ -73,7 +73,7 @@ def channel_table(channel: ChannelDefinition) -> dict[str, object]:
         table["parameters"] = {one.name: one.type for one in channel.parameters}
     if channel.period_s is not None:
         table["period"] = channel.period_s
-    table["delivery"] = "push" if channel.push else "pull"
+    table["delivery"] = channel.delivery
     retention = {"age": channel.retention.age_s, "count": channel.retention.count}
     table["retention"] = {what: limit for what, limit in retention.items() if limit is not None}
     if channel.bind:
@@ -104,11 +104,12 @@ def _bind(place: str, declared: object, parameters: Mapping[str, str]) -> tuple[
     return tuple(sorted(declared.items()))
 
 
-def _delivery(place: str, options: Mapping[str, object]) -> tuple[bool, Retention]:
-    """Return whether notifications carry the results, and how long results are kept."""
-    delivery, declared = options.get("delivery", "pull"), options.get("retention", {})
-    if delivery not in ("pull", "push"):
-        raise BadApp(f"{place}.delivery: {delivery!r} is not one of pull, push")
+def _delivery(place: str, options: Mapping[str, object]) -> tuple[Delivery, Retention]:
+    """Return what notifications carry, and how long results are kept."""
+    chosen, declared = options.get("delivery", ChannelDefinition.delivery), options.get("retention", {})
+    delivery = next((one for one in get_args(Delivery) if one == chosen), None)
+    if delivery is None:
+        raise BadApp(f"{place}.delivery: {chosen!r} is not one of {', '.join(get_args(Delivery))}")
     place = f"{place}.retention"
     if not isinstance(declared, Mapping) or not declared.keys() <= {"age", "count"}:
         raise BadApp(f'{place}: must be a table such as {{age = "7d", count = 1000}}')
@@ -116,7 +117,7 @@ def _delivery(place: str, options: Mapping[str, object]) -> tuple[bool, Retentio
     count = None
     if "count" in declared:
         count = _at(f"{place}.count", lambda value: whole_number(value, 1, 2**53), declared["count"])
-    return delivery == "push", Retention(age, count)
+    return delivery, Retention(age, count)
 
 
 def _at(place: str, read: Callable[[object], Number], value: object) -> Number:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from newsstand.errors import NewsstandError
 from newsstand.model import Values
 from newsstand.sqlite.database import Pool
-from newsstand.wire.cluster import StreamSuspension
+from newsstand.wire.cluster import AttachedPage, StreamResult, StreamSuspension
 
 MATCH_SCHEMA = pa.schema(
     [
@@ -104,6 +104,18 @@ class StreamAdvance:
     subscription: str
     first: int
     position: int
+
+
+@dataclass(frozen=True)
+class AnnouncedResult:
+    """A result that an outbox entry announces, with the subscription and its number of frontends."""
+
+    subscription: str
+    frontends: int
+    position: int
+    page: AttachedPage | None
+    result: StreamResult | None
+    """None if its payload is too large to be carried."""
 
 
 @dataclass(frozen=True)

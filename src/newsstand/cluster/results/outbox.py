@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from newsstand.cluster.results.model import CHUNK, OutboxEntry, ResultDatabase, StreamAdvance
+import msgspec
+
+from newsstand.cluster.results.model import CHUNK, AnnouncedResult, OutboxEntry, ResultDatabase, StreamAdvance
 from newsstand.cluster.results.subscriptions import drop_subscriptions
 from newsstand.model import BackendSubscription, Broker
+from newsstand.wire.cluster import AttachedPage, StreamResult
 from newsstand.wire.notifications import PageOffer
 
 _ENTRIES = "SELECT id, broker, execution, channel, at_ms, attempts, answered_ms FROM deliveries"
@@ -16,6 +19,14 @@ _ADVANCES = """
 SELECT u.id, min(r.position), max(r.position) FROM results r
 JOIN subscriptions u ON u.stream = r.stream AND u.broker = :broker
 WHERE r.id BETWEEN :first AND :last GROUP BY u.id, r.stream ORDER BY r.stream
+"""
+# SQLite keeps the order of a CROSS JOIN: by the execution's rows, not by the broker's subscriptions.
+_RESULTS = """
+SELECT u.id, u.frontends, r.position, r.at_ms, r.publication, r.page_id, coalesce(r.page_size, 0),
+    CASE WHEN length(r.payload) <= :most_bytes THEN r.payload END
+FROM executions e CROSS JOIN results r CROSS JOIN subscriptions u
+WHERE e.number = :number AND r.id BETWEEN e.first_row AND e.last_row AND u.stream = r.stream AND u.broker = :broker
+ORDER BY r.id LIMIT :limit
 """
 _MATCHED_PAGES = """
 SELECT p.page_id, max(p.size), sum(u.frontends)
@@ -31,6 +42,8 @@ class NotificationOutbox:
 
     def __init__(self, database: ResultDatabase) -> None:
         self._database = database
+        self.changes = 0
+        """The number of changes to the list of brokers, by this object."""
 
     def put_broker(self, broker: Broker) -> None:
         """Add or change a broker."""
@@ -42,6 +55,7 @@ class NotificationOutbox:
                 callback=broker.callback,
                 secret=broker.secret,
             )
+        self.changes += 1
 
     def brokers(self) -> list[Broker]:
         """Return all brokers by name."""
@@ -60,12 +74,32 @@ class NotificationOutbox:
             transaction.run("DELETE FROM deliveries WHERE broker = :name", name=broker)
             dropped = drop_subscriptions(transaction, "u.broker = :broker", broker=broker)
             transaction.run("DELETE FROM brokers WHERE name = :name", name=broker)
+        self.changes += 1
         return dropped
 
     def due(self, broker: str, limit: int = 1) -> list[OutboxEntry]:
         """Return the oldest unanswered entries of a broker, in order."""
         statement = f"{_ENTRIES} WHERE broker = :broker AND answered_ms IS NULL ORDER BY id LIMIT :limit"
         return [OutboxEntry(*row) for row in self._database.query(statement, broker=broker, limit=limit)]
+
+    def results(self, entry: OutboxEntry, limit: int, most_bytes: int) -> list[AnnouncedResult]:
+        """Return the first results that an entry announces, by stream and position; none for a summary.
+
+        The result is left out if its payload is larger than `most_bytes`.
+        """
+        found = self._database.query(
+            _RESULTS, number=entry.execution or 0, broker=entry.broker, limit=limit, most_bytes=most_bytes
+        )
+        announced = []
+        for name, frontends, position, at_ms, publication, page_id, size, payload in found:
+            page = None if page_id is None else AttachedPage(page_id, size)
+            result = (
+                None
+                if payload is None
+                else StreamResult(position, at_ms, msgspec.Raw(payload.encode()), publication, page)
+            )
+            announced.append(AnnouncedResult(name, frontends, position, page, result))
+        return announced
 
     def advances(self, entry: OutboxEntry) -> Iterator[StreamAdvance]:
         """Return the broker's subscriptions that an entry announces.

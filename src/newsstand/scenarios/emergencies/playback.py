@@ -298,7 +298,9 @@ class Playback:
     def _client(self, broker: PlaybackBroker, name: str) -> Client:
         """Return a client for one session of a subscriber."""
         tokens = Tokens(broker.tokens[name], "", SESSION_S, name, time.time() + SESSION_S)
-        pace = Pace(ack_within_s=0.05, read_delay_s=self._speed.hurry_s / self._speed.factor)
+        # Subscribers retrieve results, as in the paper: the time of a read is what is measured.
+        hurry_s = self._speed.hurry_s / self._speed.factor
+        pace = Pace(ack_within_s=0.05, read_delay_s=hurry_s, inline_results=0)
         rng = random.Random(f"{self._trace.seed} {broker.name} {name}")
         return Client(broker=broker.url, tokens=tokens, http=self._http[broker.name], pace=pace, rng=rng)
 
