@@ -23,7 +23,7 @@ from support.profiles import LIGHT  # noqa: E402  it is rewritten, too
 # Tests use the archive of Spark's classes that the set-up has created, and create none beside other tests.
 os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
 
-# Each worker loads all test modules, and each command the package: without stored bytecode they compile them again.
+# Each worker loads all test modules, and each command the package: without bytecode they compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
