@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from pathlib import Path
-from zlib import crc32
 
 import hypothesis
 import pytest
@@ -27,6 +25,10 @@ os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
 # Few tests publish so much that the warm-up of a data cluster saves time.
 os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
 
+# Each worker loads all test modules, and each command the package: without bytecode they compile them again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 hypothesis.settings.load_profile(LIGHT)
 
 
@@ -38,16 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--pauses", type=int, default=20, help="processes paused per seed, at least")
 
 
-ROOT = Path(__file__).parents[1]
-
-
 class FileScheduling(LoadFileScheduling):
-    """The scheduler of `make test`: a worker takes whole files, and only two workers start Spark."""
+    """The scheduler of `make test`: one worker takes all tests that use `spark`, the others whole files."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        uses_spark = "spark: SparkSession" in (ROOT / file).read_text()
-        return f"spark {crc32(file.encode()) % 2}" if uses_spark else file
+        values = nodeid.partition("[")[2].rstrip("]").split("-")
+        return SPARK_ID if SPARK_ID in values else str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
@@ -100,12 +98,19 @@ def _starts_processes(name: str) -> bool:
     )
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+SPARK_ID = "on Spark"
+"""The part of the identifier of a test that tells the scheduler that the test uses Spark."""
+
+
+@pytest.fixture(scope="session", params=[SPARK_ID])
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """One small session for all tests, quick to start."""
     # As a data cluster has it: tasks of cancelled executions are stopped, and that must not end Spark.
     survive = "spark.executor.killOnFatalError.depth=0"
     conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g", survive]
+    if pytestconfig.getoption("markexpr"):
+        # To compile expressions takes longer than to evaluate them for a few rows. `make test-all` compiles them.
+        conf += ["spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
     session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()

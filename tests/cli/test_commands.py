@@ -318,7 +318,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcomes(folder: Path) -> dict[str, Outcome]:
+def outcomes(folder: Path, spark: SparkSession) -> dict[str, Outcome]:
+    """What each command prints; `spark` keeps the tests that share it in one worker."""
     shutil.copytree(VECTOR, folder / "trace")
     shutil.copytree(VECTOR, folder / "broken")
     with (folder / "broken" / "requests.csv").open("a") as requests:
