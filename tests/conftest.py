@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -41,11 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class FileScheduling(LoadFileScheduling):
-    """The scheduler of `make test`: one worker takes all tests that use `spark`, the others whole files."""
+    """The scheduler of `make test`: two workers take all tests that use `spark`, the others whole files."""
 
     def _split_scope(self, nodeid: str) -> str:
-        values = nodeid.partition("[")[2].rstrip("]").split("-")
-        return SPARK_ID if SPARK_ID in values else str(super()._split_scope(nodeid))
+        file = str(super()._split_scope(nodeid))
+        uses_spark = SPARK_ID in nodeid.partition("[")[2].rstrip("]").split("-")
+        return f"{SPARK_ID} {crc32(file.encode()) % 2}" if uses_spark else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
@@ -103,14 +105,11 @@ SPARK_ID = "on Spark"
 
 
 @pytest.fixture(scope="session", params=[SPARK_ID])
-def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """One small session for all tests, quick to start."""
     # As a data cluster has it: tasks of cancelled executions are stopped, and that must not end Spark.
     survive = "spark.executor.killOnFatalError.depth=0"
     conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=1g", survive]
-    if pytestconfig.getoption("markexpr"):
-        # To compile expressions takes longer than to evaluate them for a few rows. `make test-all` compiles them.
-        conf += ["spark.sql.codegen.wholeStage=false", "spark.sql.codegen.factoryMode=NO_CODEGEN"]
     session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()

@@ -1,4 +1,4 @@
-"""Queries of channels over a city: the seven of Table III, others that Spark plans differently, and a small app."""
+"""Queries of channels over a city: the seven of Table III, and others that Spark plans differently."""
 
 from __future__ import annotations
 
