@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -250,13 +250,11 @@ class Broadcasts:
 
 
 def _destroy(exchange: Any) -> None:
-    """Release the memory of a broadcast that has ended; one that failed has none."""
-    future = exchange.relationFuture()
-    if future.isDone() and not future.isCancelled():
-        try:
+    """Release the memory of a broadcast that has ended."""
+    with suppress(Exception):  # it has failed, or Spark has stopped: there is nothing to release
+        future = exchange.relationFuture()
+        if future.isDone():
             future.get().destroy(False)
-        except Py4JError:
-            return
 
 
 def is_adaptive(spark: SparkSession) -> bool:
