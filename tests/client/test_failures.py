@@ -96,7 +96,9 @@ def test_iteration_pauses_when_promised_results_are_missing(press: Press, broker
             async with aclosing(client.results(subscription)) as results:
                 reading = asyncio.create_task(take(results, 2))
                 await asyncio.sleep(1.5)
-                assert 2 <= len(asked) <= 20
+                assert len(asked) <= 20
+                while len(asked) < 2:  # pauses are random, and may be longer
+                    await asyncio.sleep(0.05)
                 ready.set()
                 begun = time.monotonic()
                 assert [one.position for one in await reading] == [1, 2]

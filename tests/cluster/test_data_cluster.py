@@ -436,7 +436,7 @@ def test_readiness_names_component_and_log_the_reason(
     monkeypatch.setattr(
         seldom.cluster.definitions.scheduler, "problems", lambda: ["stream of reports: a secret path"]
     )
-    assert seldom.cluster.ready() == ["a stream of Spark's", "results"]
+    assert seldom.cluster.ready() == ["micro-batches", "results"]
     assert "no route to db.example.org" in caplog.text
 
 
