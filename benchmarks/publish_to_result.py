@@ -123,8 +123,8 @@ def run_peer(folder: Path, options: argparse.Namespace) -> float:
         str(options.subscriptions),
     ]
     with (folder / "log").open("wb") as log:
-        home = wrap_java(find_java(), cache_folder())
-        environment = {**os.environ, "JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        java = str(wrap_java(find_java(), cache_folder()))
+        environment = {**os.environ, "JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1"}
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         listening.settimeout(120)
