@@ -61,7 +61,7 @@ class _ResponseTransport:
         if self._head is None:
             self._head = data
         elif self._head:
-            self._transport.writelines((self._head, data))
+            self._transport.write(self._head + data)
             self._head = b""
         else:
             self._transport.write(data)
