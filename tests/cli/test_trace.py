@@ -13,6 +13,7 @@ from support.cluster.standin import StandIn, serving
 
 from newsstand.auth.api_tokens import admin_token
 from newsstand.cli.main import run
+from newsstand.cluster.ingest.publications import PublicationAudit
 
 BEGIN = 1_700_000_000_000
 DELIVERED = {
@@ -78,7 +79,7 @@ def printed(
     token, _ = admin_token(cluster.app.data, bytes(32))
 
     def lines(facts: dict[str, Any], *options: str) -> list[str]:
-        monkeypatch.setattr(StandIn, "audit", lambda self, dataset, seq: facts)
+        monkeypatch.setattr(StandIn, "audit", lambda self, dataset, seq: PublicationAudit(facts))
         assert run(["trace", str(tmp_path), "reports", "7", *options]) == 0
         return capsys.readouterr().out.splitlines()
 

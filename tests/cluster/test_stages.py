@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -161,7 +163,8 @@ def answering(answer: Callable[[str, bytes], tuple[int, bytes]], name: str = "ed
 
 
 def ask(broker: Broker, timeout_s: float = 10.0) -> DeliveryReport | str:
-    return DeliveryReports(None, lambda: NOW_MS, timeout_s).request({broker: [ASKED]})["edge"]
+    reports = DeliveryReports(None, lambda: NOW_MS, timeout_s)
+    return asyncio.run(reports.request({broker: [ASKED]}))["edge"]
 
 
 def test_report_of_broker_is_read_from_signed_request() -> None:
@@ -178,7 +181,7 @@ def test_report_of_broker_is_read_from_signed_request() -> None:
 
 
 def test_nobody_is_asked_for_nothing() -> None:
-    assert DeliveryReports(None, lambda: NOW_MS).request({}) == {}
+    assert asyncio.run(DeliveryReports(None, lambda: NOW_MS).request({})) == {}
 
 
 @pytest.mark.parametrize(
@@ -228,9 +231,31 @@ def test_brokers_that_do_not_answer_are_named_and_delay_no_other() -> None:
     other = Broker("other", "http://127.0.0.1:9/hook?of=mine", SECRET)
     with answering(hang, "slow") as slow, answering(lambda *_: (200, msgspec.json.encode(report))) as good:
         reports = DeliveryReports(None, lambda: NOW_MS, 1.0)
-        found = reports.request({one: [ASKED] for one in (slow, good, down, other)})
+        found = asyncio.run(reports.request({one: [ASKED] for one in (slow, good, down, other)}))
         hanging.set()
     assert found["edge"] == report
     assert found["other"] == "has a callback without a route for deliveries"
     assert str(found["down"]).startswith("does not answer: cannot connect")
     assert str(found["slow"]).startswith("does not answer: no response")
+
+
+def test_broker_whose_name_does_not_resolve_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = threading.Event()
+
+    def hang(*_: object, **__: object) -> object:
+        resolved.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+    async def found() -> dict[str, DeliveryReport | str]:
+        try:
+            return await DeliveryReports(None, lambda: NOW_MS, 0.2).request(
+                {Broker("edge", "http://edge.test/notifications", SECRET): [ASKED]}
+            )
+        finally:
+            came_first.append(not resolved.is_set())
+            resolved.set()
+
+    came_first: list[bool] = []
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    assert asyncio.run(found()) == {"edge": "does not answer: no response within 0.2 s"}
+    assert came_first == [True]

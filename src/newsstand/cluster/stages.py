@@ -155,18 +155,23 @@ class DeliveryReports:
     tls: ssl.SSLContext | None
     now_ms: Callable[[], int]
     timeout_s: float = 2.0
+    """For all brokers together, from the resolution of their names to their answers."""
     response_bytes: int = 1 << 20
 
-    def request(self, asked: Mapping[Broker, Sequence[StreamPosition]]) -> dict[str, DeliveryReport | str]:
+    async def request(self, asked: Mapping[Broker, Sequence[StreamPosition]]) -> dict[str, DeliveryReport | str]:
         """Return the report of each broker by its name, or why there is none."""
-        return asyncio.run(self._request_all(asked)) if asked else {}
-
-    async def _request_all(
-        self, asked: Mapping[Broker, Sequence[StreamPosition]]
-    ) -> dict[str, DeliveryReport | str]:
+        if not asked:
+            return {}
         async with HttpClient(tls=self.tls, timeout_s=self.timeout_s) as http:
-            found = await asyncio.gather(*(self._request(http, *one) for one in asked.items()))
-        return {broker.name: report for broker, report in zip(asked, found, strict=True)}
+            requests = {one.name: asyncio.create_task(self._request(http, one, asked[one])) for one in asked}
+            try:
+                await asyncio.wait(requests.values(), timeout=self.timeout_s)
+                late = f"does not answer: no response within {self.timeout_s:g} s"
+                return {name: one.result() if one.done() else late for name, one in requests.items()}
+            finally:
+                for one in requests.values():
+                    one.cancel()
+                await asyncio.gather(*requests.values(), return_exceptions=True)
 
     async def _request(
         self, http: HttpClient, broker: Broker, streams: Sequence[StreamPosition]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import logging
@@ -9,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,12 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cluster.standin import StandIn, serving
+from support.waiting import eventually
 
 from newsstand.auth.api_tokens import ApiToken, new_token
 from newsstand.errors import Busy, NoRoom
 from newsstand.http.pages import byte_range
 from newsstand.http.request_log import JsonLines
-from newsstand.model import ChannelDefinition, Dataset
+from newsstand.model import Broker, ChannelDefinition, Dataset
+from newsstand.wire.notifications import DeliveryReport, StreamPosition
 
 SCOPES = {
     "admin": ["admin"],
@@ -467,6 +470,40 @@ def test_trace_requires_read_scope(call: Callers) -> None:
     call["reader"]("GET", f"{PUBLISH}/2/trace", 404)
     call["reader"]("GET", f"{PUBLISH}/0/trace", 422)
     call["gate"]("GET", f"{PUBLISH}/1/trace", 403)
+
+
+class WaitingReports:
+    """Reports of brokers that come when the test lets them."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.waiting = self.most = 0
+
+    async def request(self, asked: Mapping[Broker, Sequence[StreamPosition]]) -> dict[str, DeliveryReport | str]:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        while not self.let.is_set():
+            await asyncio.sleep(0.005)
+        self.waiting -= 1
+        return {}
+
+
+def test_traces_that_wait_for_brokers_delay_no_other_request(
+    call: Callers, cluster: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = WaitingReports()
+    monkeypatch.setattr(cluster, "reports", reports)
+    call["gate"]("POST", PUBLISH, json=GOOD)
+    with ThreadPoolExecutor(30) as pool:
+        traces = [pool.submit(call["reader"], "GET", f"{PUBLISH}/1/trace") for _ in range(30)]
+        try:
+            eventually(lambda: reports.waiting == 4)
+            assert call["reader"]("GET", "/brokers").json()["brokers"] == []
+            assert not any(one.done() for one in traces)
+        finally:
+            reports.let.set()
+        assert [one.result().json() for one in traces] == [{"seq": 1}] * 30
+    assert reports.most == 4
 
 
 # Pages

@@ -80,7 +80,7 @@ class ClusterUnderTest:
         return [json.loads(bytes(result.payload))["id"] for result in found]
 
     def states(self, seq: int) -> dict[str, str]:
-        listed = self.cluster.publications.audit("reports", seq)["channels"]
+        listed = self.cluster.publications.audit("reports", seq).facts["channels"]
         assert isinstance(listed, list)
         return {one["channel"]: one["state"] for one in listed}
 
@@ -154,7 +154,7 @@ def test_repaired_log_without_head_matches_each_new_publication_once(
         for channel in NAMES:
             assert one.ids(channel) == [str(number) for number in range(1, 81)]
         assert one.publish(1, 5, key="batch 0") == list(range(1, 6)), "still known"
-        assert one.cluster.publications.audit("reports", 35)["lost"]
+        assert one.cluster.publications.audit("reports", 35).facts["lost"]
         assert set(one.states(35).values()) == {"evaluated"}, "before it was lost"
         assert set(one.states(50).values()) == {"lost"}, "perhaps a number of a receipt"
         assert set(one.states(numbers[0]).values()) == {"evaluated"}

@@ -103,7 +103,7 @@ class ClusterUnderTest:
         )
 
     def state(self, seq: int, channel: str) -> Record:
-        listed = self.cluster.publications.audit("reports", seq)["channels"]
+        listed = self.cluster.publications.audit("reports", seq).facts["channels"]
         assert isinstance(listed, list)
         (state,) = [one for one in listed if one["channel"] == channel]
         return dict(state)

@@ -16,6 +16,7 @@ from msgspec import Raw
 from newsstand.auth.api_tokens import ApiToken, ApiTokens
 from newsstand.cluster.app_folder import read_app
 from newsstand.cluster.catalog import Catalog
+from newsstand.cluster.ingest.publications import PublicationAudit
 from newsstand.cluster.ingest.validator import RecordFormat, RecordValidator
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.pages.origin import Origin
@@ -23,6 +24,7 @@ from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.model import PositionsExpired, SuspendedStreamInfo
 from newsstand.cluster.server import create_api
 from newsstand.cluster.service import DataCluster
+from newsstand.cluster.stages import DeliveryReports
 from newsstand.cluster.subscriptions import SubscriptionRequest
 from newsstand.errors import NotFound
 from newsstand.http.app import Api
@@ -97,6 +99,7 @@ class StandIn:
         self.troubles: list[str] = []
         """The components that are degraded."""
         self.earliest = 1
+        self.reports = DeliveryReports(None, wall_clock_ms)
 
     def publish(
         self,
@@ -223,10 +226,10 @@ class StandIn:
     def extent(self, subscription: str) -> tuple[int, int]:
         return self.earliest, 3
 
-    def audit(self, dataset: str, seq: int) -> JsonObject:
+    def audit(self, dataset: str, seq: int) -> PublicationAudit:
         if seq > len(self.published.get(dataset, [])):
             raise NotFound(f"dataset '{dataset}': no publication {seq}")
-        return {"seq": seq}
+        return PublicationAudit({"seq": seq})
 
     def degraded(self) -> list[str]:
         return self.troubles

@@ -89,6 +89,8 @@ class ClusterContext(ApiContext[ApiToken]):
     """Threads of publishers, who do not wait for dry runs and explanations."""
     threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(16))
     """Threads of all other requests."""
+    traces: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
+    """Traces at a time: each waits for brokers."""
 
     def admit(self, request: Request, *needs: tuple[str, str | AnyName | None], claim: bool = False) -> ApiToken:
         """Return the holder of the request's token, if it has a scope for one of the needs: (action, name).

@@ -74,7 +74,9 @@ def publish_routes(context: ClusterContext) -> Routes:
     async def trace(request: Request, dataset: str, seq: Annotated[int, Meta(ge=1, le=2**63 - 1)]) -> Response:
         """Return when each stage of a publication ended, its streams, and what the notified brokers report."""
         context.admit(request, ("read", None))
-        return json_response(await context.run(publications.audit, dataset, seq))
+        async with context.traces:
+            audit = await context.run(publications.audit, dataset, seq)
+            return json_response(audit.add_reports(await publications.reports.request(audit.asked)))
 
     return routes
 

@@ -7,9 +7,9 @@ stage ended, and what the brokers report.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -23,7 +23,7 @@ from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.cluster.stages import DeliveryReports
 from newsstand.errors import Busy, NotFound
-from newsstand.model import ChannelDefinition, JsonObject
+from newsstand.model import Broker, ChannelDefinition, JsonObject
 from newsstand.wire.cluster import Receipt
 from newsstand.wire.notifications import MOST_DELIVERIES, DeliveryReport, StreamDelivery, StreamPosition
 
@@ -45,6 +45,23 @@ class _ChannelAudit:
     """Stream, position, subscription and broker of each result."""
     queued_ms: int | None = None
     """When the execution on the publication began, if it is known."""
+
+
+@dataclass(frozen=True)
+class PublicationAudit:
+    """What the cluster knows of a publication, and what its brokers are asked for."""
+
+    facts: JsonObject
+    asked: Mapping[Broker, Sequence[StreamPosition]] = field(default_factory=dict)
+    channels: Sequence[_ChannelAudit] = ()
+
+    def add_reports(self, reports: Mapping[str, DeliveryReport | str]) -> JsonObject:
+        """Return the facts, with what each broker reports, or why it does not, by its name."""
+        for channel in self.channels:
+            for facts in channel.brokers:
+                broker = str(facts["broker"])
+                facts.update(_reported(channel, broker, reports.get(broker)))
+        return self.facts
 
 
 @dataclass(eq=False)
@@ -99,7 +116,7 @@ class Publications:
         accepted = appended.last - appended.first + 1
         return Receipt(accepted, appended.first, appended.last, records.rejected, appended.repeated)
 
-    def audit(self, dataset: str, seq: int) -> JsonObject:
+    def audit(self, dataset: str, seq: int) -> PublicationAudit:
         """Return when a publication was accepted, and its state in each channel that reads its dataset.
 
         Of a publication that the log has lost, only executions before the loss have seen it. Raise NotFound if it
@@ -108,20 +125,21 @@ class Publications:
         entry = next(self.log.read(self.catalog.dataset(dataset).name, seq - 1, seq), None)
         lost = self.log.lost_range(dataset, seq) if entry is None else None
         audits = [self._state_in(one, seq) for one in self.catalog.channels().values() if one.new == dataset]
-        self._add_reports(audits)
+        asked = self._asked_of_brokers(audits)
         channels = [one.facts for one in audits]
         if entry is not None:
             page = msgspec.json.decode(entry.line, type=_AuditedLine).page
             accepted: JsonObject = {"publication": seq, "accepted_at_ms": entry.at_ms, "page": page}
             stages = self._stages_of(dataset, seq, [one.queued_ms for one in audits])
-            return accepted | {"stages": stages, "channels": channels}
+            return PublicationAudit(accepted | {"stages": stages, "channels": channels}, asked, audits)
         if lost is None:
             raise NotFound(f"dataset '{dataset}': no publication {seq}; the newest is {self.log.head(dataset)}")
-        return {
+        facts: JsonObject = {
             "publication": seq,
             "lost": {"first": lost.first, "last": lost.last, "at_ms": lost.at_ms, "why": lost.why},
             "channels": [_unless_lost(state, lost) for state in channels],
         }
+        return PublicationAudit(facts, asked, audits)
 
     def _stages_of(self, dataset: str, seq: int, queued: Sequence[int | None]) -> JsonObject:
         """Return when a publication was received and durable; `queued` is when executions on it began."""
@@ -170,8 +188,8 @@ class Publications:
         deliveries = results.deliveries(execution.number, seq, MAX_STREAMS)
         return _ChannelAudit(evaluated, brokers, deliveries, ended.get("queued"))
 
-    def _add_reports(self, audits: Sequence[_ChannelAudit]) -> None:
-        """Ask the brokers what became of the positions that a publication reached, and add their reports."""
+    def _asked_of_brokers(self, audits: Sequence[_ChannelAudit]) -> dict[Broker, list[StreamPosition]]:
+        """Return the positions that a publication reached, by the notified broker of each."""
         asked: dict[str, dict[StreamPosition, None]] = {}
         for audit in audits:
             notified = {str(one["broker"]) for one in audit.brokers}
@@ -179,11 +197,7 @@ class Publications:
                 if broker in notified and len(asked.setdefault(broker, {})) < MOST_DELIVERIES:
                     asked[broker][StreamPosition(subscription, position)] = None
         known = {name: self.stores.outbox.broker(name) for name in asked}
-        reports = self.reports.request({one: list(asked[name]) for name, one in known.items() if one is not None})
-        for audit in audits:
-            for facts in audit.brokers:
-                broker = str(facts["broker"])
-                facts.update(_reported(audit, broker, reports.get(broker)))
+        return {one: list(asked[name]) for name, one in known.items() if one is not None}
 
     def _require_keeping_up(self, dataset: str) -> None:
         """Raise Busy if a channel that does not fail is too far behind the dataset."""
