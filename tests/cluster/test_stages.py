@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -212,11 +211,27 @@ def test_reports_are_not_read_beyond_their_limit() -> None:
         assert ask(broker) == "does not answer: more than 1048576 bytes in the response"
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, b""), (401, b'{"error": "not signed"}'), (307, b"")])
-def test_broker_without_report_is_named(status: int, body: bytes) -> None:
+@pytest.mark.parametrize(("status", "body"), [(404, b""), (401, b'{"error": "a secret"}'), (307, b"")])
+def test_broker_without_report_is_named_and_not_quoted(status: int, body: bytes) -> None:
     with answering(lambda *_: (status, body)) as broker:
-        reason = json.loads(body)["error"] if body else f"status {status}"
-        assert ask(broker) == f"does not report deliveries: {reason}"
+        assert ask(broker) == f"does not report deliveries: status {status}"
+
+
+def test_server_of_another_protocol_is_not_quoted() -> None:
+    def greet(bound: socket.socket) -> None:
+        client, _ = bound.accept()
+        with client:
+            client.recv(65536)
+            client.sendall(b"220 a secret\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=greet, args=(bound,))
+        thread.start()
+        try:
+            found = ask(Broker("edge", f"http://127.0.0.1:{bound.getsockname()[1]}/notifications", SECRET))
+        finally:
+            thread.join()
+    assert found == "does not answer: no response"
 
 
 def test_brokers_that_do_not_answer_are_named_and_delay_no_other() -> None:

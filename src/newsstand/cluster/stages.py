@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from newsstand.auth.signing import HEADER, Recipient, sign
-from newsstand.http.client import HttpClient, RequestError, raw_path
+from newsstand.http.client import ConnectError, HttpClient, RequestError, raw_path
 from newsstand.http.request_log import StageHistogram
 from newsstand.model import Broker
 from newsstand.wire.notifications import DeliveryReport, DeliveryRequest, StreamPosition, deliveries_url
@@ -186,10 +186,12 @@ class DeliveryReports:
             response = await http.request(
                 "POST", url, content=body, headers=headers, most_bytes=self.response_bytes
             )
-        except RequestError as error:
+        except ConnectError as error:
             return f"does not answer: {error.reason}"
+        except RequestError as error:
+            return f"does not answer: {error.reason.partition(' (')[0]}"  # the rest may quote the server
         if not response.is_success:
-            return f"does not report deliveries: {response.error_text[:200]}"
+            return f"does not report deliveries: status {response.status}"
         try:
             report = msgspec.json.decode(response.content, type=DeliveryReport)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
