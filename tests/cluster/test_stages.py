@@ -274,3 +274,16 @@ def test_broker_whose_name_does_not_resolve_is_not_waited_for(monkeypatch: pytes
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     assert asyncio.run(found()) == {"edge": "does not answer: no response within 0.2 s"}
     assert came_first == [True]
+
+
+def test_many_brokers_that_hang_take_no_connection_from_another() -> None:
+    report = DeliveryReport([])
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=128) as silent,
+        answering(lambda *_: (200, msgspec.json.encode(report))) as good,
+    ):
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/notifications"
+        brokers = [*(Broker(f"silent-{number}", url, SECRET) for number in range(100)), good]
+        found = asyncio.run(DeliveryReports(None, lambda: NOW_MS, 2.0).request({one: [ASKED] for one in brokers}))
+    assert found.pop("edge") == report
+    assert set(found.values()) == {"does not answer: no response within 2 s"}

@@ -162,7 +162,8 @@ class DeliveryReports:
         """Return the report of each broker by its name, or why there is none."""
         if not asked:
             return {}
-        async with HttpClient(tls=self.tls, timeout_s=self.timeout_s) as http:
+        # One connection for each broker; without a limit, many that hang take none from the others.
+        async with HttpClient(tls=self.tls, timeout_s=self.timeout_s, connections=0) as http:
             requests = {one.name: asyncio.create_task(self._request(http, one, asked[one])) for one in asked}
             try:
                 await asyncio.wait(requests.values(), timeout=self.timeout_s)
