@@ -6,6 +6,7 @@ import asyncio
 import csv
 import json
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from support.broker.service_scene import Scene, play
 from support.profiles import examples
 
 from newsstand.auth.tokens import ChannelScope
+from newsstand.broker.results.broker import PositionRange
 from newsstand.broker.results.puller import PullerLimits
 from newsstand.broker.sessions.subscribers import AuthenticatedSubscriber
 from newsstand.client.models import Result, Subscription
@@ -99,6 +101,35 @@ def test_repeated_notification_sends_no_results_again(tmp_path: Path) -> None:
             at.tell("fire", 1, result(1, "a"))
         at.tell("fire", 2, result(1, "a"), result(2, "b"))
         assert connection.sent() == [(1, ["a"]), (1, []), (2, ["b"])]
+
+    play(tmp_path, story)
+
+
+def during_reads(at: Scene, *steps: Callable[[], None]) -> None:
+    """Take one step after each read of the cluster, before its results arrive."""
+    read, left = at.cluster.read, list(steps)
+
+    async def reading(spans: Mapping[str, PositionRange]) -> dict[str, list[FetchedResult] | Exception]:
+        found = await read(spans)
+        if left:
+            left.pop(0)()
+        return found
+
+    at.cluster.read = reading  # type: ignore[method-assign]
+
+
+def test_result_of_notification_during_its_pull_sent_and_counted_once(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, _ = await at.follower("ann", "fire")
+        connection = at.connect(ann)
+        at.cluster.print("fire", *"ab")
+        during_reads(at, lambda: at.tell("fire", 1, result(1, "a")))
+        at.tell("fire", 1)
+        await at.settled()
+        at.tell("fire", 2, result(2, "b"))
+        assert [one for one in connection.sent() if one[1]] == [(1, ["a"]), (2, ["b"])]
+        assert at.edge.core.counts.hits == 2
+        assert sum(hits for hits, _ in accesses(at, "result")) == 2
 
     play(tmp_path, story)
 

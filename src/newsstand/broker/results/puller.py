@@ -180,12 +180,13 @@ class Puller:
                     backoff.reset()
                     if not fetched:
                         self.core.skip(stream, part.until)
+                    after = self.core.pulled(stream)  # a notification may have brought results meanwhile
                     self._put(stream, fetched, self.now_ms())
                     if early := _continuing(self.core.pulled(stream), self._early.get(stream, ())):
                         del self._early[stream]
                         self._put(stream, early, self.now_ms())
                     produced_ms = fetched[-1].at_ms if fetched else self.now_ms()
-                    notified = self._notify(stream, produced_ms, span.after)
+                    notified = self._notify(stream, produced_ms, after)
         except Exception:  # followers are notified all the same
             logger.exception("results of %s could not be pulled", stream)
         finally:
