@@ -29,7 +29,11 @@ from support.client.results import (
 from support.profiles import examples
 
 from newsstand.client import Client, Pace, Result, Subscription, Tokens
-from newsstand.client.notifications import Cursor
+from newsstand.client.http import HttpCalls
+from newsstand.client.iteration import ResultBatch, ResultIteration
+from newsstand.client.models import ResourceNotFound
+from newsstand.client.notifications import Cursor, Notifications
+from newsstand.client.session import BrokerLocator, Session
 
 TOKENS = Tokens("access", "refresh", 86_400, "ana", time.time() + 86_400)
 SUBSCRIPTION = {"id": "s1", "channel": "c", "values": {}, "stream": "t1", "position": 0, "head": 0}
@@ -90,6 +94,39 @@ def test_results_beyond_a_read_are_taken_after_it() -> None:
     cursor.seen = 20
     add(cursor, 21)
     assert taken(cursor) == [21]
+
+
+def test_subscription_dropped_after_inline_results_is_not_made_again() -> None:
+    """A broker that has sent results had the subscription, so somebody has dropped it since."""
+
+    async def dropped(key: str, after: int) -> ResultBatch:
+        raise ResourceNotFound(f"you have no subscription '{key}'", 404)
+
+    async def again(subscription: Subscription, after: int) -> Subscription:
+        raise AssertionError("subscribed again")
+
+    async def listed() -> list[Subscription]:
+        return []
+
+    async def work() -> None:
+        calls = HttpCalls(None, None, Pace(), random.Random(1))
+        locator = BrokerLocator(calls, None, "http://127.0.0.1:9", None, None)
+        session = Session(calls, locator, "ana", None, TOKENS, register=False, allow=None, on_tokens=None)
+        cursor = a_cursor()
+        notifications = Notifications(session, listed)
+        iteration = ResultIteration(
+            [cursor], cursor.wake, notifications, dropped, again, calls, acknowledge=False, on_removed="raise"
+        )
+        cursor.update(Subscription("s", "c", {}, "t", 0, 1, broker="http://127.0.0.1:9"))
+        assert cursor.moved
+        add(cursor, 1)
+        results = iteration.results()
+        assert (await anext(results)).position == 1
+        cursor.read_now()
+        with pytest.raises(ResourceNotFound):
+            await anext(results)
+
+    run(work())
 
 
 class CountedReads:

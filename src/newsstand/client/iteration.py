@@ -90,7 +90,7 @@ class ResultIteration:
     async def _next(self, cursor: Cursor) -> list[Result]:
         """Return the results after the last one seen: those that came with notifications, or else read ones."""
         if inline := cursor.take_inline():
-            cursor.backoff = None
+            cursor.moved, cursor.backoff = False, None  # the connected broker has the subscription
             cursor.cancel_timer()
             return [self._completed(cursor, one, 0.0) for one in inline]
         cursor.due, cursor.head = False, 0  # notifications during the read raise it again
