@@ -25,6 +25,7 @@ from newsstand.broker.sessions.subscribers import AuthenticatedSubscriber
 from newsstand.client.models import Result, Subscription
 from newsstand.client.notifications import Cursor
 from newsstand.errors import NotFound
+from newsstand.model import ChannelDefinition, Parameter
 from newsstand.wire.cluster import FetchedResult
 
 
@@ -180,6 +181,38 @@ def test_rule_of_a_channel_applies_to_open_connections(tmp_path: Path) -> None:
         await at.edge.channels.get(0)
         at.tell("fire", 2, result(2, "open"))
         assert connection.sent()[1:] == [(2, ["open"])]
+
+    play(tmp_path, story)
+
+
+def test_only_subscriptions_of_channels_with_other_rules_are_visited(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        at.cluster.known["other"] = channel("other")
+        ann, _ = await at.follower("ann", "fire")
+        await at.edge.subscribe(ann, "other", {"kind": "ann"}, "now")
+        at.connect(ann)
+        visited: list[str] = []
+        follow, unfollow = at.hub.follow, at.hub.unfollow
+        at.hub.follow = lambda sid, stream: (visited.append(stream), follow(sid, stream))  # type: ignore
+        at.hub.unfollow = lambda sid, stream: (visited.append(stream), unfollow(sid, stream))  # type: ignore
+        fire, other = at.cluster.stream("fire"), at.cluster.stream("ann", "other")
+        changes: list[tuple[ChannelDefinition | None, list[str]]] = [
+            (replace(channel("other"), query="SELECT 2"), []),
+            (replace(channel("other"), period_s=1.0), []),
+            (replace(channel("other"), bind=(("kind", "subscriber"),)), [other]),
+            (replace(channel("other"), parameters=(Parameter("class", "string"),)), [other]),
+            (None, [other]),
+            (channel("other"), [other]),
+        ]
+        for definition, expected in changes:
+            if definition is None:
+                del at.cluster.known["other"]
+            else:
+                at.cluster.known["other"] = definition
+            visited.clear()
+            await at.edge.channels.get(0)
+            assert visited == expected
+        assert at.hub.streams == {fire, other}
 
     play(tmp_path, story)
 

@@ -643,3 +643,19 @@ def test_change_during_a_move_applied_when_the_subscriber_returns(tmp_path: Path
         assert list(at.edge.core) == [at.cluster.stream("fire")]
 
     play(tmp_path, story)
+
+
+def test_first_list_of_channels_is_a_change_even_if_it_is_empty() -> None:
+    lists: list[dict[str, ChannelDefinition]] = [{}, {}, {"of_kind": channel("of_kind")}, {}]
+    previous: list[object] = []
+
+    async def fetch() -> dict[str, ChannelDefinition]:
+        return lists.pop(0)
+
+    async def story() -> None:
+        channels = ChannelDirectory(fetch, on_change=previous.append)
+        while lists:
+            await channels.get(0)
+
+    asyncio.run(story())
+    assert previous == [None, {}, {"of_kind": channel("of_kind")}]

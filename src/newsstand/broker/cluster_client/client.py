@@ -308,9 +308,12 @@ class ChannelDirectory:
         fetch: Callable[[], Awaitable[dict[str, ChannelDefinition]]],
         store: SubscriberStore | None = None,
         clock: Callable[[], float] = time.monotonic,
-        on_change: Callable[[], None] = lambda: None,
+        on_change: Callable[[Mapping[str, ChannelDefinition] | None], None] = lambda previous: None,
     ) -> None:
-        """Load the list that `store` has, and save later lists there; call `on_change` after each change."""
+        """Load the list that `store` has, and save later lists there.
+
+        `on_change` is called after each change with the previous list, None after the first load.
+        """
         self._clock = clock
         self._on_change = on_change
         self._fetch = fetch
@@ -337,10 +340,10 @@ class ChannelDirectory:
                 if not self.is_loaded:
                     raise
                 found = self.known
-            has_changed = found != self.known
+            previous = self.known if self.is_loaded else None
             self.known, self.is_loaded = found, True
-            if has_changed:
-                self._on_change()
+            if found != previous:
+                self._on_change(previous)
             self._loaded_at = self._clock()
         return self.known
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -35,7 +35,7 @@ from newsstand.broker.sessions.subscribers import (
 )
 from newsstand.caching import ResultCaches
 from newsstand.errors import BadInput, NotFound
-from newsstand.model import Scalar, parse_values, subscription_id
+from newsstand.model import ChannelDefinition, Scalar, parse_values, subscription_id
 from newsstand.wire.cluster import FetchedResult, StreamStatus, StreamSuspension
 from newsstand.wire.notifications import Notification
 from newsstand.wire.subscribers import (
@@ -374,15 +374,27 @@ class ResultService(SubscriberListener):
                 self._hub.follow(sid, stream)
         self.puller.on_extent(stream, head)
 
-    def _on_channels_changed(self) -> None:
-        """Let the sessions that are online follow what the rules of channels permit now, and nothing else."""
+    def _on_channels_changed(self, previous: Mapping[str, ChannelDefinition] | None) -> None:
+        """Let the sessions that are online follow what the changed rules of channels permit, and nothing else.
+
+        Only subscriptions of channels whose rules have changed are visited; all of them after the first load.
+        """
+        known = self.channels.known
+        changed = None
+        if previous is not None:
+            changed = {
+                name for name in previous.keys() | known.keys() if _rules(previous, name) != _rules(known, name)
+            }
+            if not changed:
+                return
         for record in self.subscribers.records.values():
-            for sid, session in record.sessions.items():
-                if not self._hub.online(sid):
+            online = {sid: one for sid, one in record.sessions.items() if self._hub.online(sid)}
+            if not online:
+                continue
+            for key, subscription in record.subscriptions.items():
+                if key not in self._streams or (changed is not None and subscription.channel not in changed):
                     continue
-                for key, subscription in record.subscriptions.items():
-                    if key not in self._streams:
-                        continue
+                for sid, session in online.items():
                     is_permitted = self._permits(record.name, session.allow, subscription)
                     (self._hub.follow if is_permitted else self._hub.unfollow)(sid, self._streams[key])
 
@@ -431,6 +443,12 @@ class ResultService(SubscriberListener):
             self.core.head(stream),
             self.suspended.get(stream),
         )
+
+
+def _rules(channels: Mapping[str, ChannelDefinition], name: str) -> object:
+    """Return what decides who may follow subscriptions of a channel; None if there is no such channel."""
+    channel = channels.get(name)
+    return None if channel is None else (channel.parameters, channel.bind)
 
 
 def _unbroken(after: int, results: list[tuple[int, bytes]]) -> list[bytes]:
