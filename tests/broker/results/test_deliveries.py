@@ -146,6 +146,16 @@ def test_summary_is_known_and_not_observed() -> None:
     assert known(history, 5001, ("a", 1)) == [StreamDelivery("a", 1, 5000, 5001)]
 
 
+def test_dropped_channel_is_known_and_not_observed() -> None:
+    registry = CollectorRegistry()
+    history = DeliveryHistory(StageHistogram("stages", "Stages.", registry))
+    history.notified(notification(("a", 1), at_ms=5000), lambda _: 0, 5000)
+    history.forget_channel("of_kind")
+    history.pulled("a", 1, 5001)
+    assert counts(registry) == {}
+    assert known(history, 5001, ("a", 1)) == [StreamDelivery("a", 1, 5000, 5001)]
+
+
 def passing(acknowledgements: Iterable[tuple[int, int]], position: int) -> int:
     return sum(before < position <= until for before, until in acknowledgements)
 

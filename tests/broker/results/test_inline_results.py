@@ -27,6 +27,7 @@ from newsstand.client.notifications import Cursor
 from newsstand.errors import NotFound
 from newsstand.model import ChannelDefinition, Parameter
 from newsstand.wire.cluster import FetchedResult
+from newsstand.wire.notifications import Notification, StreamProgress
 
 
 def accesses(at: Scene, kind: str) -> list[tuple[int, int]]:
@@ -213,6 +214,20 @@ def test_only_subscriptions_of_channels_with_other_rules_are_visited(tmp_path: P
             await at.edge.channels.get(0)
             assert visited == expected
         assert at.hub.streams == {fire, other}
+
+    play(tmp_path, story)
+
+
+def test_metrics_of_dropped_channel_are_removed(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, key = await at.follower("ann", "fire")
+        progress = [StreamProgress(at.cluster.stream("fire"), 1, [result(1, "a")])]
+        at.edge.on_notification(Notification(channel="of_kind", at_ms=0, streams=progress))
+        assert 'channel="of_kind"' in at.edge.metrics.text().decode()
+        del at.cluster.known["of_kind"]
+        await at.edge.channels.get(0)
+        await at.edge.acknowledge(ann, {key: 1})
+        assert 'channel="of_kind"' not in at.edge.metrics.text().decode()
 
     play(tmp_path, story)
 

@@ -144,6 +144,14 @@ class DeliveryHistory:
         self.expire(now)
         return DeliveryReport([found for one in asked if (found := self._find(one)) is not None])
 
+    def forget_channel(self, channel: str) -> None:
+        """Remove a channel from the metrics; what its deliveries still do is not observed."""
+        for one in self._entries:
+            if one.channel == channel:
+                one.channel = None
+        if self._histogram is not None:
+            self._histogram.forget(channel)
+
     def expire(self, now: int) -> None:
         """Remove entries that are too old or too many."""
         entries = self._entries

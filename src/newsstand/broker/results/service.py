@@ -378,10 +378,13 @@ class ResultService(SubscriberListener):
         """Let the sessions that are online follow what the changed rules of channels permit, and nothing else.
 
         Only subscriptions of channels whose rules have changed are visited; all of them after the first load.
+        Forget the metrics of dropped channels.
         """
         known = self.channels.known
         changed = None
         if previous is not None:
+            for dropped in previous.keys() - known.keys():
+                self.deliveries.forget_channel(dropped)
             changed = {
                 name for name in previous.keys() | known.keys() if _rules(previous, name) != _rules(known, name)
             }
