@@ -280,7 +280,9 @@ The address and the token are looked for: `--url`, else `address` in the data fo
 For each channel it prints a table of [stages](../how-to/run-a-data-cluster.md#stages): how many milliseconds
 after the request each one ended, first and last if there are several streams, and at a broker the connections
 that were signalled and the subscribers that have acknowledged. `unknown` is a time that the cluster or the
-broker no longer has, `not yet` what has not happened. A broker that does not answer is named below the table.
+broker no longer has, `not yet` what has not happened. `pulled` is `none` at a broker that has signalled
+results without pulling them, because it has no result cache (`nc`). A broker that does not answer is named
+below the table.
 `--json` prints what [the HTTP API](http-api.md#get-datasetsdatasetpublicationsseqtrace) answers. The address
 and the token are looked for as for `newsstand publish`.
 """,

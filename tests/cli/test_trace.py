@@ -80,8 +80,11 @@ def printed(
 
     def lines(facts: dict[str, Any], *options: str) -> list[str]:
         monkeypatch.setattr(StandIn, "audit", lambda self, dataset, seq: PublicationAudit(facts))
-        assert run(["trace", str(tmp_path), "reports", "7", *options]) == 0
-        return capsys.readouterr().out.splitlines()
+        status = run(["trace", str(tmp_path), "reports", "7", *options])
+        printed = capsys.readouterr()
+        if status:
+            return [str(status), *printed.err.splitlines()]
+        return printed.out.splitlines()
 
     with serving(cluster, {"admin": token}) as url:
         (cluster.app.data / "address").write_text(url + "\n")
@@ -144,6 +147,27 @@ def test_broker_that_got_nothing_of_publication_has_no_rows(printed: Printed) ->
     facts = copy.deepcopy(FACTS)
     facts["channels"][0]["brokers"][0] |= {"deliveries": [], "unknown": 0, "error": None}
     assert printed(facts)[-1].split() == ["stored", "cluster", "10", "10"]
+
+
+@pytest.mark.parametrize(("signalled", "pulled"), [([22, 31], "none"), ([22, None], "not yet")])
+def test_broker_without_result_cache_pulls_nothing(
+    printed: Printed, signalled: list[int | None], pulled: str
+) -> None:
+    facts = copy.deepcopy(FACTS)
+    deliveries = facts["channels"][0]["brokers"][0]["deliveries"]
+    for one, at in zip(deliveries, signalled, strict=True):
+        one |= {"pulled": None, "signalled": at and BEGIN + at}
+    (row,) = [line for line in printed(facts) if line.startswith("pulled")]
+    assert row.split() == ["pulled", "edge", *pulled.split() * 2]
+
+
+def test_cluster_of_earlier_version_is_called_so(printed: Printed) -> None:
+    facts = {name: value for name, value in FACTS.items() if name != "stages"}
+    assert printed(facts) == [
+        "2",
+        "newsstand: reports 7: the cluster is of an earlier version and reports no stages; "
+        "restart it with this version, or use --json",
+    ]
 
 
 def test_clock_of_broker_that_is_behind_gives_no_negative_time(printed: Printed) -> None:

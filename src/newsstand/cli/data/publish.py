@@ -203,6 +203,11 @@ def trace(
 
 
 def _show_trace(facts: Mapping[str, Any], dataset: str) -> None:
+    if "lost" not in facts and "stages" not in facts:
+        raise BadInput(
+            f"{dataset} {facts['publication']}: the cluster is of an earlier version and reports no stages; "
+            "restart it with this version, or use --json"
+        )
     if "lost" in facts:
         print(f"{dataset} {facts['publication']}: lost from the log: {facts['lost']['why']}")
         begin = None
@@ -249,7 +254,10 @@ def _broker_rows(broker: Mapping[str, Any], begin: int) -> Iterator[tuple[str, .
         if deliveries and stage in notes:
             count, noun = notes[stage]
             note = f"{count} {noun}{'s' * (count != 1)}"
-        yield _stage_row(stage, name, ended, begin, "not yet" if deliveries else "unknown", note)
+        missing = "not yet" if deliveries else "unknown"
+        if stage == "pulled" and deliveries and all(one["signalled"] is not None for one in deliveries):
+            missing = "none"  # the broker has no result cache (`nc`)
+        yield _stage_row(stage, name, ended, begin, missing, note)
 
 
 def _stage_row(
