@@ -146,7 +146,7 @@ class RequestLog:
         except Exception:
             logger.error("request %s failed: %s", request_id, traceback.format_exc())
             if status:
-                raise  # half of an answer is on its way: the server must cut the connection
+                raise  # the response has begun, if only its head: the server must close the connection
             await _answer_failure(counting, request_id)
         seconds = time.monotonic() - begun
         route = getattr(scope.get("route"), "path", None)
