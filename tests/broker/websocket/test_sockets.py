@@ -17,6 +17,8 @@ from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
+from newsstand.broker.websocket.hub import NotifiedConnections
+
 READY = {"ready": True}
 
 
@@ -282,25 +284,25 @@ def test_results_sent_to_those_that_want_them_in_one_frame(server: SocketServer)
             asked.append(1)
             return [b"6", b"7"]
 
-        def notify() -> tuple[int, int]:
+        def notify() -> NotifiedConnections:
             for connection in server.hub:
                 write = connection.transport.write
                 connection.write = lambda frame, write=write: (written.append(frame), write(frame))[1]  # type: ignore[misc]
             return server.hub.notify(STREAM, 7, 0, results)
 
-        assert server.do(notify) == (3, 2)
+        assert server.do(notify) == (3, 2, [b"6", b"7"])
         assert received(ana) == received(cy) == reported_with(7, 6, 7)
         assert received(bo) == reported(STREAM, 7)
         assert asked == [1]
         assert len({id(frame) for frame in written}) == 2, "each frame is encoded once"
-        assert server.notify_results(8) == (3, 0)
+        assert server.notify_results(8) == (3, 0, ())
         assert received(ana) == received(bo) == received(cy) == reported(STREAM, 8)
 
 
 def test_results_not_asked_for_if_nobody_wants_them(server: SocketServer) -> None:
     with server.client("bo") as bo:
         assert received(bo) == READY
-        assert server.do(lambda: server.hub.notify(STREAM, 7, 0, lambda: [b"%d" % (1 // 0)])) == (1, 0)
+        assert server.do(lambda: server.hub.notify(STREAM, 7, 0, lambda: [b"%d" % (1 // 0)])) == (1, 0, ())
         assert received(bo) == reported(STREAM, 7)
 
 
@@ -314,8 +316,8 @@ def test_unknown_wish_for_results_rejected(server: SocketServer, query: str) -> 
 def test_results_not_sent_after_a_token_has_expired(server: SocketServer) -> None:
     with server.client("ana until 1000", INLINE) as ana:
         assert received(ana) == READY
-        assert server.notify_results(1, b"1", now=999) == (1, 1)
-        assert server.notify_results(2, b"2", now=1000) == (1, 0)
+        assert server.notify_results(1, b"1", now=999) == (1, 1, (b"1",))
+        assert server.notify_results(2, b"2", now=1000) == (1, 0, ())
         assert [received(ana), received(ana)] == [reported_with(1, 1), reported(STREAM, 2)]
 
 
@@ -325,15 +327,15 @@ def test_results_sent_only_in_the_lease_that_confirmed_the_subscriber(server: So
     try:
         with server.client("ana", INLINE) as ana:
             assert received(ana) == READY
-            assert server.notify_results(1, b"1") == (1, 1)
+            assert server.notify_results(1, b"1") == (1, 1, (b"1",))
             lease = 2
             server.do(lambda: server.hub.sweep(0))
-            assert server.notify_results(2, b"2") == (1, 0)
+            assert server.notify_results(2, b"2") == (1, 0, ())
             confirmed = 2  # as by its next read
             server.do(lambda: server.hub.sweep(0))
-            assert server.notify_results(3, b"3") == (1, 1)
+            assert server.notify_results(3, b"3") == (1, 1, (b"3",))
             lease = -1
-            assert server.notify_results(4, b"4") == (1, 0)
+            assert server.notify_results(4, b"4") == (1, 0, ())
             expected = [reported_with(1, 1), reported(STREAM, 2), reported_with(3, 3), reported(STREAM, 4)]
             assert [received(ana) for _ in range(4)] == expected
     finally:
@@ -352,14 +354,14 @@ def test_paused_client_receives_the_newest_position_without_results(server: Sock
         assert 65_536 < written < 65_536 + 17_000
         for _ in range(1000):
             position += 1
-            assert server.notify_results(position, payload) == (1, 0)
+            assert server.notify_results(position, payload) == (1, 0, ())
         assert server.do(connection.transport.get_write_buffer_size) <= written
         assert server.do(lambda: (connection.queued, connection.queued_bytes < 100)) == (1, True)
         slow.settimeout(5)
         text = b""
         while b'"position":%d}' % position not in text:
             text += slow.recv(65_536)
-        assert server.notify_results(position + 1, b"1") == (1, 1)
+        assert server.notify_results(position + 1, b"1") == (1, 1, (b"1",))
 
 
 def test_client_that_never_reads_is_closed(server: SocketServer) -> None:

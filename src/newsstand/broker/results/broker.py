@@ -20,7 +20,7 @@ PositionRange(after=0, until=2)
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -217,13 +217,11 @@ class ResultBroker(Generic[Key, Value]):
         is_complete = len(hits) == head - after and sum([hit.size for hit in hits]) <= most_bytes
         return hits if is_complete else []
 
-    def count_inline(self, stream: Key, hits: Sequence[CachedResult[Value]], readers: int, now: int) -> int:
-        """Count cached results that several readers got without a request; return the bytes of all of them."""
-        size = readers * sum([hit.size for hit in hits])
-        self.counts.hits += readers * len(hits)
+    def count_inline(self, stream: Key, count: int, size: int, now: int) -> None:
+        """Count cached results that readers got without a request, and their bytes, once for each reader."""
+        self.counts.hits += count
         self.counts.hit_bytes += size
         self.results.touch(stream, now)
-        return size
 
     def count_misses(self, count: int, size: int) -> None:
         """Count results that were fetched from the cluster for a reader, and their bytes."""

@@ -15,7 +15,6 @@ from newsstand.broker.results.broker import PositionRange, ResultBroker
 from newsstand.broker.results.deliveries import DeliveryHistory
 from newsstand.broker.results.subscription_sync import SubscriptionSync
 from newsstand.broker.websocket.hub import Hub
-from newsstand.caching import CachedResult
 from newsstand.concurrency.coalescing import Batcher, SingleFlight
 from newsstand.concurrency.pacing import Backoff
 from newsstand.errors import NewsstandError, NotFound
@@ -106,7 +105,7 @@ class PullerLimits:
     results: int = 1000
     """Results in one pull."""
     inline_bytes: int = 16 * 1024
-    """Results in one frame to subscribers; larger ones are left out."""
+    """Bytes of all results in one frame; more are left out together."""
 
 
 @dataclass(eq=False, repr=False)
@@ -225,19 +224,18 @@ class Puller:
         if stream not in self.core:
             return 0
         now, head = self.now_ms(), self.core.head(stream)
-        hits: list[CachedResult[bytes]] = []
 
         def results() -> list[bytes]:
-            if after is not None:
-                hits.extend(self.core.cached_after(stream, after, self.limits.inline_bytes))
-            return [hit.value for hit in hits]
+            found = () if after is None else self.core.cached_after(stream, after, self.limits.inline_bytes)
+            return [one.value for one in found]
 
         reached = self.hub.notify(stream, head, now, results)
         self.deliveries.signalled(stream, head, reached.all, now)
         if reached.inline:
-            size = self.core.count_inline(stream, hits, reached.inline, now)
-            self.metrics.count_inline(reached.inline * len(hits))
-            self.log.results_read(now, stream, reached.inline * len(hits), size, 0, 0.0)
-            self.deliveries.read(stream, head - len(hits), head, now)
+            hits, size = reached.inline * len(reached.results), reached.inline * sum(map(len, reached.results))
+            self.core.count_inline(stream, hits, size, now)
+            self.metrics.count_inline(hits)
+            self.log.results_read(now, stream, hits, size, 0, 0.0)
+            self.deliveries.read(stream, head - len(reached.results), head, now)
         self.metrics.count_notifications(reached.all, max(0, now - produced_ms) / 1000)
         return head

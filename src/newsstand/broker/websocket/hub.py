@@ -32,10 +32,11 @@ class _OnlineSubscriber:
 
 
 class NotifiedConnections(NamedTuple):
-    """The number of connections that were notified, and of those among them that got the results."""
+    """The number of connections that were notified, of those among them that got results, and these results."""
 
     all: int
     inline: int
+    results: Sequence[bytes] = ()
 
 
 @dataclass(eq=False, repr=False)
@@ -140,6 +141,7 @@ class Hub:
             return NotifiedConnections(0, 0)
         frame = notification_frame(stream, position)
         with_results: bytes | None = None
+        found: Sequence[bytes] = ()
         lease, inline = self.lease(), 0
         for connection in followers:
             if connection.paused:
@@ -153,7 +155,7 @@ class Hub:
                 connection.write(with_results)
             else:
                 connection.write(frame)
-        return NotifiedConnections(len(followers), inline)
+        return NotifiedConnections(len(followers), inline, found)
 
     def suspended(self, stream: str, position: int, suspended: object) -> None:
         """Notify all followers that a stream was suspended, or resumed if `suspended` is None."""
