@@ -322,7 +322,8 @@ def test_results_not_sent_after_a_token_has_expired(server: SocketServer) -> Non
 
 
 def test_results_sent_only_in_the_lease_that_confirmed_the_subscriber(server: SocketServer) -> None:
-    lease, confirmed = 1, 1
+    lease: int | None = 1
+    confirmed: int | None = 1
     server.hub.lease, server.hub.lease_of = lambda: lease, lambda subscriber: confirmed
     try:
         with server.client("ana", INLINE) as ana:
@@ -334,10 +335,14 @@ def test_results_sent_only_in_the_lease_that_confirmed_the_subscriber(server: So
             confirmed = 2  # as by its next read
             server.do(lambda: server.hub.sweep(0))
             assert server.notify_results(3, b"3") == (1, 1, (b"3",))
-            lease = -1
+            lease = None
             assert server.notify_results(4, b"4") == (1, 0, ())
-            expected = [reported_with(1, 1), reported(STREAM, 2), reported_with(3, 3), reported(STREAM, 4)]
-            assert [received(ana) for _ in range(4)] == expected
+            confirmed = None
+            server.do(lambda: server.hub.sweep(0))
+            assert server.notify_results(5, b"5") == (1, 0, ()), "neither has a lease"
+            expected = [reported_with(1, 1), reported(STREAM, 2), reported_with(3, 3)]
+            expected += [reported(STREAM, 4), reported(STREAM, 5)]
+            assert [received(ana) for _ in range(5)] == expected
     finally:
         server.hub.lease, server.hub.lease_of = lambda: 0, lambda subscriber: 0
 

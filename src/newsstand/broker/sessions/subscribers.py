@@ -154,15 +154,13 @@ class SubscriberDirectory:
         return self.records.get(name) if await self.coordinator.take(name, session) else None
 
     @property
-    def lease(self) -> int:
-        """The number of this broker's lease: 0 without a coordinator, -1 while it has none."""
-        if self.coordinator is None:
-            return 0
-        return -1 if self.coordinator.lease is None else self.coordinator.lease
+    def lease(self) -> int | None:
+        """The number of this broker's lease: None while it has none, always 0 without a coordinator."""
+        return 0 if self.coordinator is None else self.coordinator.lease
 
-    def lease_of(self, name: str) -> int:
+    def lease_of(self, name: str) -> int | None:
         """Return the lease in which a record was last confirmed; in no other one is it current without a check."""
-        return 0 if self.coordinator is None else self._verified.get(name, -2)
+        return 0 if self.coordinator is None else self._verified.get(name)
 
     async def is_current(self, record: SubscriberRecord, fresh: bool) -> bool:
         """Return whether a record is current, as far as the coordinator responds.

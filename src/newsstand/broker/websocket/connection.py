@@ -81,7 +81,6 @@ def suspension_frame(stream: str, position: int, suspended: object) -> bytes:
     return text_frame(msgspec.json.encode({"stream": stream, "position": position, "suspended": suspended}))
 
 
-NO_LEASE = -1
 READY = text_frame(b'{"ready":true}')
 MessageHandler = Callable[[bytes], Awaitable[bytes | None]]
 """Answers a message of a client that was admitted."""
@@ -153,7 +152,7 @@ class Connection(asyncio.Protocol):
         self.expires_ms = 0
         self.inline = False
         """Whether the client wants results in notifications."""
-        self.lease = NO_LEASE
+        self.lease: int | None = None
         self.heard = True
         self.pinged = False
         self.quiet_since = 0

@@ -51,11 +51,11 @@ class Hub:
     ping_every_ms: int = 20_000
     on_offline: Callable[[str], None] = lambda subscriber: None
     """Called with each subscriber whose last connection has closed."""
-    lease: Callable[[], int] = lambda: 0
-    """Returns the number of the broker's present lease, or a number that no subscriber has."""
-    lease_of: Callable[[str], int] = lambda subscriber: 0
-    """Returns the lease in which a subscriber was last confirmed. In another one it may have moved unnoticed: it
-    gets no results."""
+    lease: Callable[[], int | None] = lambda: 0
+    """Returns the number of the broker's present lease; None while it has none."""
+    lease_of: Callable[[str], int | None] = lambda subscriber: 0
+    """Returns the lease in which a subscriber was last confirmed, if any. In another one it may have moved
+    unnoticed: it gets no results."""
 
     def __post_init__(self) -> None:
         self._online: dict[str, _OnlineSubscriber] = {}
@@ -147,7 +147,12 @@ class Hub:
             if connection.paused:
                 connection.stuck_since = connection.stuck_since or now
                 connection.deliver(stream, frame)
-            elif connection.inline and connection.lease == lease and now < connection.expires_ms:
+            elif (
+                connection.inline
+                and lease is not None
+                and connection.lease == lease
+                and now < connection.expires_ms
+            ):
                 if with_results is None:
                     found = results()
                     with_results = inline_frame(stream, position, found) if found else frame
