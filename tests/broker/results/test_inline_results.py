@@ -136,6 +136,25 @@ def test_result_of_notification_during_its_pull_sent_and_counted_once(tmp_path: 
     play(tmp_path, story)
 
 
+def test_results_pushed_before_pulled_ones_replaced_by_later_ones(tmp_path: Path) -> None:
+    async def story(at: Scene) -> None:
+        ann, _ = await at.follower("ann", "fire")
+        connection = at.connect(ann)
+        at.cluster.print("fire", *"abcdef")
+        during_reads(
+            at,
+            lambda: at.tell("fire", 3, result(3, "c")),  # 1 is being pulled, 2 is missing
+            lambda: at.tell("fire", 5),  # 2 and 3 are being pulled
+            lambda: at.tell("fire", 6, result(6, "f")),  # 4 and 5 are being pulled
+        )
+        at.tell("fire", 1)
+        await at.settled()
+        assert connection.sent()[-1] == (6, ["d", "e", "f"])
+        assert at.cluster.calls.count("read 1") == 3
+
+    play(tmp_path, story)
+
+
 def test_results_removed_by_retention_are_not_sent(tmp_path: Path) -> None:
     async def story(at: Scene) -> None:
         ann, _ = await at.follower("ann", "fire")

@@ -126,7 +126,7 @@ class Puller:
         self.pulling: dict[str, asyncio.Task[None]] = {}
         """The streams that are being pulled."""
         self._early: dict[str, list[FetchedResult]] = {}
-        """The first results of each of these streams that were pushed meanwhile."""
+        """The first results of each of these streams that were pushed meanwhile, until they are pulled."""
         self._turn = asyncio.Semaphore(self.limits.streams)
         self.fetcher = RangeFetcher(self._read)
 
@@ -139,7 +139,9 @@ class Puller:
                 self._put(stream, _continuing(span.after, results), now)
                 span = self.core.advance(stream, position, now)
             elif stream in self.pulling:
-                self._early.setdefault(stream, results)
+                early = self._early.get(stream)
+                if early is None or early[-1].position <= span.after:
+                    self._early[stream] = results
         if span is not None:
             self._pull(stream)
         else:
