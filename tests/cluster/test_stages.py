@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from newsstand.auth.signing import HEADER, Recipient, verify
 from newsstand.cluster.stages import DeliveryReports, StageTimes
-from newsstand.http.request_log import StageHistogram
+from newsstand.http.app import StageHistogram
 from newsstand.model import Broker
 from newsstand.wire.notifications import DeliveryReport, DeliveryRequest, StreamDelivery, StreamPosition
 
@@ -267,13 +267,13 @@ def test_broker_whose_name_does_not_resolve_is_not_waited_for(monkeypatch: pytes
                 {Broker("edge", "http://edge.test/notifications", SECRET): [ASKED]}
             )
         finally:
-            came_first.append(not resolved.is_set())
+            ended_first.append(not resolved.is_set())
             resolved.set()
 
-    came_first: list[bool] = []
+    ended_first: list[bool] = []
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     assert asyncio.run(found()) == {"edge": "does not answer: no response within 0.2 s"}
-    assert came_first == [True]
+    assert ended_first == [True]
 
 
 def test_many_brokers_that_hang_take_no_connection_from_another() -> None:

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from newsstand.http.request_log import RequestCounts, StageHistogram
+from newsstand.http.app import StageHistogram
+from newsstand.http.request_log import RequestCounts
 from newsstand.overlay.broker.caching import CachingBroker
 
 Source = Literal["hit", "pushed", "peer", "miss"]

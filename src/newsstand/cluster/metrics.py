@@ -11,7 +11,8 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from newsstand.cluster.stages import StageTimes
-from newsstand.http.request_log import RequestCounts, StageHistogram
+from newsstand.http.app import StageHistogram
+from newsstand.http.request_log import RequestCounts
 from newsstand.http.server import wall_clock_ms
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 15, 60)

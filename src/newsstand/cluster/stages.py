@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from newsstand.auth.signing import HEADER, Recipient, sign
+from newsstand.http.app import StageHistogram
 from newsstand.http.client import ConnectError, HttpClient, RequestError, raw_path
-from newsstand.http.request_log import StageHistogram
 from newsstand.model import Broker
 from newsstand.wire.notifications import DeliveryReport, DeliveryRequest, StreamPosition, deliveries_url
 

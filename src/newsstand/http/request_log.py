@@ -1,7 +1,4 @@
-"""The log of requests: one line of JSON for each on standard error, one histogram, and an id in each response.
-
-The histogram of the stages of publications, which cluster and broker have, is here as well.
-"""
+"""The log of requests: one line of JSON for each on standard error, one histogram, and an id in each response."""
 
 from __future__ import annotations
 
@@ -10,18 +7,13 @@ import json
 import logging
 import re
 import sys
-import threading
 import time
 import traceback
 import uuid
-from bisect import bisect_left
-from collections.abc import Iterator
 from typing import TextIO
 
 import msgspec
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -62,54 +54,6 @@ class RequestCounts:
             counted = self._seconds.labels(method, route or "none", str(status))
             self._known[method, route, status] = counted
         counted.observe(seconds)
-
-
-STAGE_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
-"""The buckets of stages."""
-
-
-class StageHistogram(Collector):
-    """One histogram of the stages of publications, by stage and channel. Methods may be called from any thread.
-
-    An observation has a weight, so that one call counts all publications of an execution.
-    """
-
-    def __init__(self, name: str, text: str, registry: CollectorRegistry) -> None:
-        self._name = name
-        self._text = text
-        self._counts: dict[tuple[str, str], list[int]] = {}
-        """The observations in each bucket, by stage and channel."""
-        self._seconds: dict[tuple[str, str], float] = {}
-        self._lock = threading.Lock()
-        registry.register(self)
-
-    def observe(self, stage: str, channel: str, seconds: float, weight: int = 1) -> None:
-        """Count a stage that took so long; one that clocks of two machines show as negative took no time."""
-        seconds = max(0.0, seconds)
-        labels, bucket = (stage, channel), bisect_left(STAGE_SECONDS, seconds)
-        with self._lock:
-            counts = self._counts.get(labels)
-            if counts is None:
-                counts = self._counts[labels] = [0] * (len(STAGE_SECONDS) + 1)
-            counts[bucket] += weight
-            self._seconds[labels] = self._seconds.get(labels, 0.0) + seconds * weight
-
-    def forget(self, channel: str) -> None:
-        """Remove the stages of a channel."""
-        with self._lock:
-            for labels in [one for one in self._counts if one[1] == channel]:
-                del self._counts[labels], self._seconds[labels]
-
-    def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Return the histogram for Prometheus."""
-        family = HistogramMetricFamily(self._name, self._text, labels=("stage", "channel"))
-        bounds = [*(str(float(one)) for one in STAGE_SECONDS), "+Inf"]
-        with self._lock:
-            for labels, counts in self._counts.items():
-                cumulative = [float(one) for one in itertools.accumulate(counts)]
-                buckets = list(zip(bounds, cumulative, strict=True))
-                family.add_metric(labels, buckets, self._seconds[labels])
-        yield family
 
 
 class RequestLog:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from support.profiles import examples
 
 from newsstand.broker.results.deliveries import DeliveryHistory
-from newsstand.http.request_log import StageHistogram
+from newsstand.http.app import StageHistogram
 from newsstand.wire.notifications import Notification, StreamDelivery, StreamPosition, StreamProgress
 
 

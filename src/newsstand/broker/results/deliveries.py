@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from newsstand.http.request_log import StageHistogram
+from newsstand.http.app import StageHistogram
 from newsstand.wire.notifications import DeliveryReport, Notification, StreamDelivery, StreamPosition
 
 
