@@ -162,15 +162,17 @@ class DataCluster:
             self._scheduler.start()
 
     def _warm_up(self, seconds: float) -> None:
-        self._executor.warm_up(self._scheduler.channels(), seconds, self._stopping)
-        self._scheduler.start()
+        try:
+            self._executor.warm_up(self._scheduler.channels(), seconds, self._stopping)
+        finally:
+            self._scheduler.start()
 
     def stop(self) -> None:
         """Stop everything and release all but Spark, the log and the results."""
         self._stopping.set()
+        self._scheduler.stop()
         if self._warming_up is not None:
             self._warming_up.join()
-        self._scheduler.stop()
         self.notifier.stop()
         self.origin.stop()
         if not self.spark_stopped.is_set():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from newsstand.cluster.matching.matcher import match
 from newsstand.cluster.matching.prepared import PreparedChannel
 from newsstand.cluster.matching.tables import CachedTable, TableParts
 from newsstand.cluster.query.parser import Body
-from newsstand.spark.internals import physical_plan
+from newsstand.spark.internals import can_reuse_broadcasts, physical_plan
 
 SUBQUERIES = {"one row always", "exists", "scalar", "right", "with"}
 """Queries that Spark keeps in a subquery of the plan, so that they are planned for each execution."""
@@ -145,6 +146,38 @@ def test_values_are_broadcast_once(spark: SparkSession, town: Town) -> None:
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     prepared.clear()
+    table.close()
+
+
+def test_values_that_are_read_twice_stay_where_they_are(town: Town) -> None:
+    body = body_of(
+        "SELECT id, 'k' AS why FROM emergencies WHERE kind = :kind UNION ALL "
+        "SELECT id, 'l' FROM emergencies WHERE kind = :kind"
+    )
+    table = town.values_for(body)
+    new = town.publications(5)
+    assert not can_reuse_broadcasts(match(body, new, {}, table.frame(), "others"))
+    prepared = PreparedChannel(body)
+    for count in (5, 6):
+        assert require_same(town, prepared, table.parts(), town.publications(count), table.frame())
+    table.close()
+
+
+def test_prepared_plan_is_used_in_another_thread(town: Town) -> None:
+    prepared = PreparedChannel(body_of(QUERIES["emrgn(E)"]))
+    table = town.values_for(prepared.body)
+    publications, parts = [town.publications(5), town.publications(6)], table.parts()
+    prepared.match(publications[0], parts, {})
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(prepared.match, publications[1], parts, {}).result().num_rows
+    prepared.clear()
+    table.close()
+
+
+def test_values_are_not_broadcast_with_many_stored_records(town: Town) -> None:
+    prepared = PreparedChannel(body_of(QUERIES["emrgn-nm(U)"]), most_stored=3)
+    table = town.values_for(prepared.body)
+    assert require_same(town, prepared, table.parts(), town.publications(5), table.frame())
     table.close()
 
 

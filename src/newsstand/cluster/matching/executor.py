@@ -59,6 +59,8 @@ class ExecutorLimits:
     """How long a channel that was added or changed is executed on samples."""
     prepared_bytes: int = 128 * 2**10
     """Size of publications up to which an execution uses the channel's prepared plan."""
+    prepared_pause_s: float = 60.0
+    """How long a channel makes new plans after its prepared plan has failed, but not on the data."""
     prepared_results: int = 50_000
     """Results of an execution after which the next one does not use it, since one task computes them all."""
     broadcast_publications: int = 200_000
@@ -89,6 +91,8 @@ class RunningChannel:
     failure: ExecutionFailure | None = None
     seconds: float = 0.0
     """The duration of its last execution."""
+    prepared_at: float = 0.0
+    """When its prepared plan is used again after a failure, in seconds of the monotonic clock."""
     warm: bool = True
     """Whether it was executed on samples, or is not to be."""
     many: bool = False
@@ -220,12 +224,13 @@ class Executor:
                     running.failure = self._failure(running, error)
 
     @contextmanager
-    def _limited(self, running: RunningChannel) -> Iterator[None]:
+    def _limited(self, running: RunningChannel, timeout_s: float | None = None) -> Iterator[None]:
         """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
 
         Tags, and not job groups: a broadcast runs its job under a group of its own.
         """
-        context, tag, timeout_s = self.spark.sparkContext, running.tag, self.limits.timeout_s
+        context, tag = self.spark.sparkContext, running.tag
+        timeout_s = self.limits.timeout_s if timeout_s is None else timeout_s
         ended, overdue = threading.Event(), threading.Event()
 
         def cancel() -> None:
@@ -300,14 +305,16 @@ class Executor:
             return ()
         publications = self._publications(running, after, through, batch)
         few = publications.table is not None and publications.table.nbytes <= self.limits.prepared_bytes
-        if few and not running.many:
+        if few and not running.many and time.monotonic() >= running.prepared_at:
             try:
                 found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
+                # Cancelled, it is cancelled again below.
+                logger.debug("channel %s: prepared plan: %s", running.channel.name, first_line(error))
                 if not caused_by_data(error):
-                    raise
-                # The base may have values that were suspended since.
-                values.reload()
+                    running.prepared_at = time.monotonic() + self.limits.prepared_pause_s
+                elif parts.stale_keys:  # the base may have values that were suspended since
+                    values.reload()
             else:
                 if found is not None:
                     stages.end("executed")
@@ -339,29 +346,38 @@ class Executor:
         """
         deadline = time.monotonic() + seconds
         rounds: list[float] = []
+        samples: dict[RunningChannel, tuple[PublicationBatch, DataFrame]] = {}
         working = list(channels)
         while working and not _is_settled(rounds, self.limits.warm_rounds):
             began = time.monotonic()
             for running in list(working):
-                if stopping.is_set() or time.monotonic() > deadline:
+                left_s = deadline - time.monotonic()
+                if stopping.is_set() or left_s <= 0:
                     return
                 try:
-                    with running.lock, self._limited(running):
-                        self._warm_up(running)
+                    with running.lock, self._limited(running, left_s):
+                        if running.removed:
+                            working.remove(running)
+                        else:
+                            samples[running] = samples.get(running) or self._sample(running)
+                            self._warm_up(running, *samples[running])
                 except Exception as error:  # its executions fail and report it
                     logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
                     working.remove(running)
             rounds.append(time.monotonic() - began)
 
-    def _warm_up(self, running: RunningChannel) -> None:
+    def _sample(self, running: RunningChannel) -> tuple[PublicationBatch, DataFrame]:
+        """Return publications, and one list of values, for a warm-up."""
         channel = running.channel
-        running.warm = True
+        values = tuple(cast("Scalar", example_of(one.type)) for one in channel.parameters)
         publications = sample_batch(self.spark, self.log, running.datasets[channel.new])
-        values = self.tables.values(channel).parts()
+        return publications, self.spark.createDataFrame(values_table(channel, [(0, values)]))
+
+    def _warm_up(self, running: RunningChannel, publications: PublicationBatch, example: DataFrame) -> None:
+        running.warm = True
+        values = self.tables.values(running.channel).parts()
         if not values.base_rows:
-            examples = tuple(cast("Scalar", example_of(one.type)) for one in channel.parameters)
-            base = self.spark.createDataFrame(values_table(channel, [(0, examples)]))
-            values = replace(values, base=base, base_rows=1)
+            values = replace(values, base=example, base_rows=1)
         if self._prepared(running, publications, values) is None:
             self._matching(running, publications)(values.base).toArrow()
 
