@@ -115,10 +115,11 @@ def opened(
     text: str,
     spark: SparkSession,
     limits: ClusterLimits = ClusterLimits(),  # noqa: B008  it is frozen
+    warm_up_s: float = 0.0,
 ) -> Iterator[ClusterUnderTest]:
     (folder / "newsstand.toml").write_text(text)
     one = ClusterUnderTest(read_app(folder), spark, limits)
-    one.cluster.start()
+    one.cluster.start(warm_up_s)
     try:
         yield one
     finally:

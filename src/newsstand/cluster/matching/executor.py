@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +78,21 @@ class ExecutionFailure:
     """Seconds of the monotonic clock."""
 
 
+Phase = Literal["warm-up", "execution", "search"]
+"""What a channel is executed for: on samples, on new publications, or in search of failing values."""
+
+
+@dataclass(frozen=True)
+class RunningExecution:
+    """An execution that is running, on the publications after < seq <= through; a warm-up has no range."""
+
+    phase: Phase
+    after: int | None = None
+    through: int | None = None
+    began: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
+
+
 @dataclass(eq=False)
 class RunningChannel:
     """A channel that is executed again and again, and the state of its executions."""
@@ -94,8 +109,8 @@ class RunningChannel:
     many: bool = False
     """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    began: float | None = None
-    """The start of the present execution, in seconds of the monotonic clock."""
+    execution: RunningExecution | None = None
+    """The execution that is running."""
     prepared: PreparedChannel = field(init=False)
     removed: bool = False
     """Whether the channel was dropped or redefined, and is not to be executed again."""
@@ -220,7 +235,7 @@ class Executor:
                     running.failure = self._failure(running, error)
 
     @contextmanager
-    def _limited(self, running: RunningChannel) -> Iterator[None]:
+    def _limited(self, running: RunningChannel, execution: RunningExecution) -> Iterator[None]:
         """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
 
         Tags, and not job groups: a broadcast runs its job under a group of its own.
@@ -236,7 +251,7 @@ class Executor:
         context.addJobTag(tag)
         # Jobs of one pool run in the order of submission, and pools share the cores.
         context.setLocalProperty("spark.scheduler.pool", running.channel.name)
-        running.began = time.monotonic()
+        running.execution = execution
         threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
         try:
             yield
@@ -251,7 +266,7 @@ class Executor:
             ended.set()
             if overdue.is_set():
                 self._cancelled.set()  # again: at an earlier check its stage may not have ended
-            running.began = None
+            running.execution = None
             context.removeJobTag(tag)
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
@@ -261,12 +276,12 @@ class Executor:
         """Execute a channel; if it fails on values, suspend their streams and go on with the others."""
         while True:
             try:
-                with self._limited(running):
+                with self._limited(running, RunningExecution("execution", after, through)):
                     return self._execute(running, after, through, batch)
             except Exception as error:
                 if running.removed or not caused_by_data(error):
                     raise
-                with self._limited(running):
+                with self._limited(running, RunningExecution("search", after, through)):
                     if not self._suspend(running, after, through, batch):
                         raise
 
@@ -346,7 +361,7 @@ class Executor:
                 if stopping.is_set() or time.monotonic() > deadline:
                     return
                 try:
-                    with running.lock, self._limited(running):
+                    with running.lock, self._limited(running, RunningExecution("warm-up")):
                         self._warm_up(running)
                 except Exception as error:  # its executions fail and report it
                     logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
