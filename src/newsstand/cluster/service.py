@@ -114,7 +114,7 @@ class DataCluster:
             self.metrics,
             options.max_batch,
             self.notifier.wake,
-            ExecutorLimits(options.execution_timeout_s),
+            ExecutorLimits(options.execution_timeout_s, options.execution_results),
         )
         self._scheduler = Scheduler(spark, log, stores, self._executor, options.max_batch)
         changes = threading.RLock()

@@ -110,6 +110,16 @@ def physical_plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def limit_partitions(frame: DataFrame, rows: int) -> DataFrame:
+    """Return at most this number of rows, below 2**31, from each partition of a frame.
+
+    A task ends when it has them. The public `limit` consists of this one and a limit of all rows, for which it
+    moves them into one partition.
+    """
+    whole = frame.limit(rows)._jdf.queryExecution().analyzed()
+    return _frame_of(frame.sparkSession, whole.child())
+
+
 def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
     """Drop global temporary views, and keep the rows cached that they stand for.
 
@@ -177,8 +187,7 @@ class PlanTemplate:
             return None
         plan = self._replaced((), rows)
         plan.setAnalyzed()
-        ofRows = jvm(self.spark).org.apache.spark.sql.classic.Dataset.ofRows
-        return DataFrame(ofRows(self.spark._jsparkSession, plan), self.spark)
+        return _frame_of(self.spark, plan)
 
     def _replaced(self, way: Way, rows: Mapping[str, Any]) -> Any:
         if way in self.leaves:
@@ -190,6 +199,10 @@ class PlanTemplate:
             if below in self.leaves or below in self.inner:
                 children = children.updated(index, self._replaced(below, rows))
         return node.withNewChildren(children)
+
+
+def _frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    return DataFrame(jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def _is_local(plan: Any) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from support.cluster.in_process import ClusterUnderTest, opened
@@ -123,3 +125,75 @@ def test_warm_up_and_search_shown_as_running(
         here.publish({"id": "a", "kind": 2.0}, {"id": "b", "kind": 1.0})
         assert here.payloads(fine) == [{"id": "a"}]
     assert list(shown) == [("above", "warm-up", None, None, None), ("above", "search", 0, 2, 2)]
+
+
+PAIRS = """
+[datasets.reports]
+fields = { id = "string", kind = "string", number = "integer" }
+
+[datasets.shelters]
+key = "name"
+fields = { name = "string" }
+
+[channels.pairs]
+parameters = { kind = "string" }
+query = "SELECT r.id, s.name FROM reports r JOIN shelters s ON r.id <> concat(s.name, r.id) WHERE r.kind = :kind"
+
+[channels.of_kind]
+parameters = { kind = "string" }
+query = "SELECT r.id FROM reports r WHERE r.kind = :kind AND r.number < 900"
+
+[cluster]
+execution_results = 1000
+results = "DATABASE"
+"""
+SELECTIVE = (
+    "SELECT r.id, s.name FROM reports r JOIN shelters s ON r.id = s.name WHERE r.kind = :kind AND r.number < 500"
+)
+
+
+@pytest.fixture
+def postgres(url: str) -> Iterator[str]:
+    """A PostgreSQL database without results."""
+    yield url
+    with psycopg.connect(url) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS newsstand CASCADE")
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("database", "reports"), [("sqlite", 1), ("sqlite", 2000), ("postgres", 2000)])
+def test_execution_with_too_many_results_stores_nothing_and_others_continue(
+    spark: SparkSession,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    database: str,
+    reports: int,
+) -> None:
+    """One publication has a prepared plan; 2,000 long ones do not."""
+    place = request.getfixturevalue("postgres") if database == "postgres" else database
+    kind = "flood" * 50
+    with opened(tmp_path, PAIRS.replace("DATABASE", place), spark) as here:
+        definitions = here.cluster.definitions
+        (pairs,) = here.subscribe("pairs", kind)
+        (other,) = here.subscribe("of_kind", kind)
+        here.publish(*({"name": f"n{number}"} for number in range(2000)), dataset="shelters")
+        last = here.publish(*({"id": f"n{n}", "kind": kind, "number": n} for n in range(reports)))
+
+        def failing() -> dict[str, object]:
+            found = definitions.channel_status("pairs")["failing"]
+            assert found is None or isinstance(found, dict)
+            return found or {"attempts": 0}
+
+        eventually(lambda: failing()["attempts"] == 2)
+        assert failing()["error"] == (
+            "TooManyResults: the execution has more than 1,000 results; make the query more selective, or raise "
+            "execution_results of [cluster]"
+        )
+        assert here.stores.results.extent(pairs.stream) == (1, 0)
+        assert here.stores.results.position("pairs") == 0
+        assert "channel pairs fails" in here.cluster.degraded()
+        assert len(here.payloads(other)) == min(reports, 900)
+        here.define("pairs", query=SELECTIVE)
+        eventually(lambda: here.stores.results.position("pairs") == last)
+        found = [one["id"] for one in here.payloads(pairs)]
+        assert found == [f"n{number}" for number in range(min(reports, 500))]

@@ -27,7 +27,7 @@ from newsstand.cluster.matching.prepared import PreparedChannel
 from newsstand.cluster.matching.tables import TableParts, Tables, values_table
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
-from newsstand.cluster.results.model import Execution, Matches
+from newsstand.cluster.results.model import Execution, Matches, TooManyResults
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.cluster.stages import ExecutionStages
 from newsstand.concurrency.pacing import Backoff
@@ -44,6 +44,8 @@ class ExecutorLimits:
 
     timeout_s: float = 300.0
     """Seconds after which an execution is cancelled."""
+    results: int = 10_000_000
+    """Results of an execution at most."""
     cancel_interval_s: float = 0.2
     """Seconds between two cancellations of an execution, which may start another job after the first one."""
     close_s: float = 10.0
@@ -256,6 +258,8 @@ class Executor:
         try:
             yield
         except Exception as error:
+            if isinstance(error, TooManyResults):
+                self._cancel(tag)  # Spark computes the next partition in advance
             if overdue.is_set():
                 raise TimeoutError(
                     f"the execution was cancelled after {timeout_s:g} s; make the query cheaper, or raise "
@@ -291,7 +295,7 @@ class Executor:
         stages = self.metrics.stages.begin(channel.name, channel.new, after, through)
         matches = self._matches(running, after, through, batch, stages)
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, matches, self.now_ms)
+        stored = self.stores.results.store(execution, matches, self.now_ms, self.limits.results)
         if not stored.repeated:
             stages.stored(stored.execution)
         running.seconds = time.monotonic() - began
@@ -330,7 +334,7 @@ class Executor:
                     return batches
         frame = self._matching(running, publications)(values.frame())
         stages.end("planned")
-        return SparkMatches(frame, lambda: stages.end("executed"))
+        return SparkMatches(frame, lambda: stages.end("executed"), self.limits.results)
 
     def _prepared(
         self,
@@ -342,7 +346,7 @@ class Executor:
         """Return the results of few publications by the channel's prepared plan; None if it has none."""
         stored = {name: self._stored(running, name) for name in running.body.stored}
         try:
-            return running.prepared.match(publications.frame, values, stored, on_planned)
+            return running.prepared.match(publications.frame, values, stored, on_planned, self.limits.results)
         except Exception:
             running.prepared.clear()
             raise
@@ -378,7 +382,7 @@ class Executor:
             base = self.spark.createDataFrame(values_table(channel, [(0, examples)]))
             values = replace(values, base=base, base_rows=1)
         if self._prepared(running, publications, values) is None:
-            self._matching(running, publications)(values.base).toArrow()
+            SparkMatches(self._matching(running, publications)(values.base), most=self.limits.results).collect()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.matcher import SparkMatches, match
 from newsstand.cluster.matching.tables import TableParts
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.query.rewrite import Broadcast
 from newsstand.cluster.results.model import MATCH_SCHEMA
-from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive
+from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive, limit_partitions
 
 Stored = DataFrame | TableParts
 """The stored records of a dataset: all, or the latest per key in parts."""
@@ -45,26 +45,33 @@ class PreparedChannel:
         values: TableParts,
         stored: Mapping[str, Stored],
         on_planned: Callable[[], object] = lambda: None,
+        most: int | None = None,
     ) -> pa.Table | None:
-        """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
+        """Return the results of an execution, with the columns of `MATCHED`.
+
+        None if it cannot be prepared, or if a plan has more than `most` results, or too many for the driver.
+        """
         base = changed = None
         if values.base_rows:
             few = values.base_rows <= self.most_values and not is_adaptive(new.sparkSession)
-            base = self._base.frame(new, values.base, {}, stored, "others" if few else "new")
+            base = self._base.frame(new, values.base, {}, stored, "others" if few else "new", most)
             if base is None:
                 return None
         if values.has_changed:
-            changed = self._changed.frame(new, values.changed, {"values": values.changed}, stored, "others")
+            relations = {"values": values.changed}
+            changed = self._changed.frame(new, values.changed, relations, stored, "others", most)
             if changed is None:
                 return None
         on_planned()
         found = [MATCH_SCHEMA.empty_table()]
-        if base is not None:
-            matched = base.toArrow()
-            stale = pa.array(values.stale_keys, pa.int64())
+        for frame, stale_keys in ((base, values.stale_keys), (changed, ())):
+            if frame is None:
+                continue
+            matched = SparkMatches(frame).collect()
+            if matched is None or (most is not None and matched.num_rows > most):
+                return None  # partitions may lack rows
+            stale = pa.array(stale_keys, pa.int64())
             found.append(matched.filter(pc.invert(pc.is_in(matched["stream"], stale))))
-        if changed is not None:
-            found.append(changed.toArrow())
         return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
 
     def clear(self) -> None:
@@ -90,10 +97,11 @@ class _PreparedPlan:
         changing: Mapping[str, DataFrame],
         stored: Mapping[str, Stored],
         side: Broadcast,
+        most: int | None,
     ) -> DataFrame | None:
         """Return the results of an execution; None if it cannot be prepared."""
         relations = {"new": new, **changing}
-        inputs: list[object] = [None if changing else values, side]
+        inputs: list[object] = [None if changing else values, side, most]
         for name, one in stored.items():
             if isinstance(one, TableParts):
                 relations |= {f"stale {name}": one.stale, f"changed {name}": one.changed}
@@ -103,22 +111,20 @@ class _PreparedPlan:
         if not _same(inputs, self._inputs):
             self._inputs = tuple(inputs)
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
-            self._template = self._prepared(relations, values, frames, side)
+            matched = self._matched(new, values, frames, side)
+            limited = matched if most is None else limit_partitions(matched, most + 1)
+            self._template = PlanTemplate.of(limited, relations)
         frame = None if self._template is None else self._template.frame(relations)
         return None if frame is None else self._broadcasts.reuse(frame)
 
-    def _prepared(
-        self,
-        relations: Mapping[str, DataFrame],
-        values: DataFrame,
-        stored: Mapping[str, DataFrame],
-        side: Broadcast,
-    ) -> PlanTemplate | None:
-        matched = match(self._body, relations["new"], stored, values, side)
+    def _matched(
+        self, new: DataFrame, values: DataFrame, stored: Mapping[str, DataFrame], side: Broadcast
+    ) -> DataFrame:
+        matched = match(self._body, new, stored, values, side)
         if side == "others" and has_nested_loops(matched):
             # Loops over the values are divided among the tasks that have them.
-            matched = match(self._body, relations["new"], stored, values, "new")
-        return PlanTemplate.of(matched, relations)
+            matched = match(self._body, new, stored, values, "new")
+        return matched
 
     def clear(self) -> None:
         self._inputs, self._template = (), None
