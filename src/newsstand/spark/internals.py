@@ -113,11 +113,20 @@ def physical_plan(frame: DataFrame) -> str:
 def limit_partitions(frame: DataFrame, rows: int) -> DataFrame:
     """Return at most this number of rows, below 2**31, from each partition of a frame.
 
-    A task ends when it has them. The public `limit` consists of this one and a limit of all rows, for which it
-    moves them into one partition.
+    A task ends when it has them. The public `limit` moves the rows into one partition, to count all of them.
     """
-    whole = frame.limit(rows)._jdf.queryExecution().analyzed()
-    return _frame_of(frame.sparkSession, whole.child())
+    return _executed(frame, frame._jdf.queryExecution().executedPlan(), rows)
+
+
+def _executed(frame: DataFrame, plan: Any, most: int | None) -> DataFrame:
+    """Return the rows of a frame by this physical plan, at most this number from each partition."""
+    spark = frame.sparkSession
+    if most is not None:
+        # On top of the finished plan: the code that Spark generates for a limit within it has a new name each
+        # time, and would be compiled for each execution.
+        plan = jvm(spark).org.apache.spark.sql.execution.LocalLimitExec(most, plan)
+    rows = plan.execute()
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), spark)
 
 
 def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
@@ -187,7 +196,8 @@ class PlanTemplate:
             return None
         plan = self._replaced((), rows)
         plan.setAnalyzed()
-        return _frame_of(self.spark, plan)
+        ofRows = jvm(self.spark).org.apache.spark.sql.classic.Dataset.ofRows
+        return DataFrame(ofRows(self.spark._jsparkSession, plan), self.spark)
 
     def _replaced(self, way: Way, rows: Mapping[str, Any]) -> Any:
         if way in self.leaves:
@@ -199,10 +209,6 @@ class PlanTemplate:
             if below in self.leaves or below in self.inner:
                 children = children.updated(index, self._replaced(below, rows))
         return node.withNewChildren(children)
-
-
-def _frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    return DataFrame(jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
 def _is_local(plan: Any) -> bool:
@@ -225,8 +231,11 @@ class Broadcasts:
     def __init__(self) -> None:
         self._known: list[Any] = []
 
-    def reuse(self, frame: DataFrame) -> DataFrame:
-        """Return a frame with the same rows, in which known broadcasts take the place of equal ones."""
+    def reuse(self, frame: DataFrame, most: int | None = None) -> DataFrame:
+        """Return a frame in which known broadcasts take the place of equal ones.
+
+        It has the same rows, or at most this number from each partition.
+        """
         spark = frame.sparkSession
         used: list[Any] = []
         plan = self._with_known(spark, frame._jdf.queryExecution().executedPlan(), used)
@@ -234,8 +243,7 @@ class Broadcasts:
         self._known = used
         for one in gone:
             _destroy(one)
-        session = spark._jsparkSession
-        return DataFrame(session.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False), spark)
+        return _executed(frame, plan, most)
 
     def clear(self) -> None:
         """Forget all broadcasts, after an execution that may have failed during one, or that was the last."""

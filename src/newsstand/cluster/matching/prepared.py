@@ -19,7 +19,7 @@ from newsstand.cluster.matching.tables import TableParts
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.query.rewrite import Broadcast
 from newsstand.cluster.results.model import MATCH_SCHEMA
-from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive, limit_partitions
+from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive
 
 Stored = DataFrame | TableParts
 """The stored records of a dataset: all, or the latest per key in parts."""
@@ -101,7 +101,7 @@ class _PreparedPlan:
     ) -> DataFrame | None:
         """Return the results of an execution; None if it cannot be prepared."""
         relations = {"new": new, **changing}
-        inputs: list[object] = [None if changing else values, side, most]
+        inputs: list[object] = [None if changing else values, side]
         for name, one in stored.items():
             if isinstance(one, TableParts):
                 relations |= {f"stale {name}": one.stale, f"changed {name}": one.changed}
@@ -111,20 +111,22 @@ class _PreparedPlan:
         if not _same(inputs, self._inputs):
             self._inputs = tuple(inputs)
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
-            matched = self._matched(new, values, frames, side)
-            limited = matched if most is None else limit_partitions(matched, most + 1)
-            self._template = PlanTemplate.of(limited, relations)
+            self._template = self._prepared(relations, values, frames, side)
         frame = None if self._template is None else self._template.frame(relations)
-        return None if frame is None else self._broadcasts.reuse(frame)
+        return None if frame is None else self._broadcasts.reuse(frame, None if most is None else most + 1)
 
-    def _matched(
-        self, new: DataFrame, values: DataFrame, stored: Mapping[str, DataFrame], side: Broadcast
-    ) -> DataFrame:
-        matched = match(self._body, new, stored, values, side)
+    def _prepared(
+        self,
+        relations: Mapping[str, DataFrame],
+        values: DataFrame,
+        stored: Mapping[str, DataFrame],
+        side: Broadcast,
+    ) -> PlanTemplate | None:
+        matched = match(self._body, relations["new"], stored, values, side)
         if side == "others" and has_nested_loops(matched):
             # Loops over the values are divided among the tasks that have them.
-            matched = match(self._body, new, stored, values, "new")
-        return matched
+            matched = match(self._body, relations["new"], stored, values, "new")
+        return PlanTemplate.of(matched, relations)
 
     def clear(self) -> None:
         self._inputs, self._template = (), None
