@@ -110,6 +110,25 @@ def physical_plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def limit_partitions(frame: DataFrame, rows: int) -> DataFrame:
+    """Return at most this number of rows, below 2**31, from each partition of a frame.
+
+    A task ends when it has them. The public `limit` moves the rows into one partition, to count all of them.
+    """
+    return _executed(frame, frame._jdf.queryExecution().executedPlan(), rows)
+
+
+def _executed(frame: DataFrame, plan: Any, most: int | None) -> DataFrame:
+    """Return the rows of a frame by this physical plan, at most this number from each partition."""
+    spark = frame.sparkSession
+    if most is not None:
+        # On top of the finished plan: the code that Spark generates for a limit within it has a new name each
+        # time, and would be compiled for each execution.
+        plan = jvm(spark).org.apache.spark.sql.execution.LocalLimitExec(most, plan)
+    rows = plan.execute()
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), spark)
+
+
 def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
     """Drop global temporary views, and keep the rows cached that they stand for.
 
@@ -214,8 +233,11 @@ class Broadcasts:
     def __init__(self) -> None:
         self._known: list[Any] = []
 
-    def reuse(self, frame: DataFrame) -> DataFrame:
-        """Return a frame with the same rows, in which known broadcasts take the place of equal ones."""
+    def reuse(self, frame: DataFrame, most: int | None = None) -> DataFrame:
+        """Return a frame in which known broadcasts take the place of equal ones.
+
+        It has the same rows, or at most this number from each partition.
+        """
         spark = frame.sparkSession
         _activate(spark)
         used: list[Any] = []
@@ -224,8 +246,7 @@ class Broadcasts:
         self._known = used
         for one in gone:
             _destroy(one)
-        session = spark._jsparkSession
-        return DataFrame(session.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False), spark)
+        return _executed(frame, plan, most)
 
     def clear(self) -> None:
         """Forget all broadcasts, after an execution that may have failed during one, or that was the last."""

@@ -22,7 +22,7 @@ from newsstand.cluster.pages.origin import Origin
 from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.model import PositionsExpired, SuspendedStreamInfo
 from newsstand.cluster.server import create_api
-from newsstand.cluster.service import DataCluster
+from newsstand.cluster.service import DataCluster, RunningExecutionInfo
 from newsstand.cluster.subscriptions import SubscriptionRequest
 from newsstand.errors import NotFound
 from newsstand.http.app import Api
@@ -96,6 +96,7 @@ class StandIn:
         self.lacking: list[str] = []
         self.troubles: list[str] = []
         """The components that are degraded."""
+        self.running: list[RunningExecutionInfo] = []
         self.earliest = 1
 
     def publish(
@@ -227,6 +228,9 @@ class StandIn:
         if seq > len(self.published.get(dataset, [])):
             raise NotFound(f"dataset '{dataset}': no publication {seq}")
         return {"seq": seq}
+
+    def executions(self) -> list[RunningExecutionInfo]:
+        return self.running
 
     def degraded(self) -> list[str]:
         return self.troubles

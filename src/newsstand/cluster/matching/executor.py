@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from newsstand.cluster.matching.prepared import PreparedChannel
 from newsstand.cluster.matching.tables import TableParts, Tables, values_table
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
-from newsstand.cluster.results.model import Execution, Matches
+from newsstand.cluster.results.model import Execution, Matches, TooManyResults
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.cluster.stages import ExecutionStages
 from newsstand.concurrency.pacing import Backoff
@@ -44,6 +44,8 @@ class ExecutorLimits:
 
     timeout_s: float = 300.0
     """Seconds after which an execution is cancelled."""
+    results: int = 10_000_000
+    """Results of an execution at most."""
     cancel_interval_s: float = 0.2
     """Seconds between two cancellations of an execution, which may start another job after the first one."""
     close_s: float = 10.0
@@ -80,6 +82,21 @@ class ExecutionFailure:
     """Seconds of the monotonic clock."""
 
 
+Phase = Literal["warm-up", "execution", "search"]
+"""What a channel is executed for: on samples, on new publications, or in search of failing values."""
+
+
+@dataclass(frozen=True)
+class RunningExecution:
+    """An execution that is running, on the publications after < seq <= through; a warm-up has no range."""
+
+    phase: Phase
+    after: int | None = None
+    through: int | None = None
+    began: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
+
+
 @dataclass(eq=False)
 class RunningChannel:
     """A channel that is executed again and again, and the state of its executions."""
@@ -98,8 +115,8 @@ class RunningChannel:
     many: bool = False
     """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    began: float | None = None
-    """The start of the present execution, in seconds of the monotonic clock."""
+    execution: RunningExecution | None = None
+    """The execution that is running."""
     prepared: PreparedChannel = field(init=False)
     removed: bool = False
     """Whether the channel was dropped or redefined, and is not to be executed again."""
@@ -224,7 +241,9 @@ class Executor:
                     running.failure = self._failure(running, error)
 
     @contextmanager
-    def _limited(self, running: RunningChannel, timeout_s: float | None = None) -> Iterator[None]:
+    def _limited(
+        self, running: RunningChannel, execution: RunningExecution, timeout_s: float | None = None
+    ) -> Iterator[None]:
         """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
 
         Tags, and not job groups: a broadcast runs its job under a group of its own.
@@ -241,11 +260,13 @@ class Executor:
         context.addJobTag(tag)
         # Jobs of one pool run in the order of submission, and pools share the cores.
         context.setLocalProperty("spark.scheduler.pool", running.channel.name)
-        running.began = time.monotonic()
+        running.execution = execution
         threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
         try:
             yield
         except Exception as error:
+            if isinstance(error, TooManyResults):
+                self._cancel(tag)  # Spark computes the next partition in advance
             if overdue.is_set():
                 raise TimeoutError(
                     f"the execution was cancelled after {timeout_s:g} s; make the query cheaper, or raise "
@@ -256,7 +277,7 @@ class Executor:
             ended.set()
             if overdue.is_set():
                 self._cancelled.set()  # again: at an earlier check its stage may not have ended
-            running.began = None
+            running.execution = None
             context.removeJobTag(tag)
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
@@ -266,12 +287,12 @@ class Executor:
         """Execute a channel; if it fails on values, suspend their streams and go on with the others."""
         while True:
             try:
-                with self._limited(running):
+                with self._limited(running, RunningExecution("execution", after, through)):
                     return self._execute(running, after, through, batch)
             except Exception as error:
                 if running.removed or not caused_by_data(error):
                     raise
-                with self._limited(running):
+                with self._limited(running, RunningExecution("search", after, through)):
                     if not self._suspend(running, after, through, batch):
                         raise
 
@@ -281,7 +302,7 @@ class Executor:
         stages = self.metrics.stages.begin(channel.name, channel.new, after, through)
         matches = self._matches(running, after, through, batch, stages)
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, matches, self.now_ms)
+        stored = self.stores.results.store(execution, matches, self.now_ms, self.limits.results)
         if not stored.repeated:
             stages.stored(stored.execution)
         running.seconds = time.monotonic() - began
@@ -322,7 +343,7 @@ class Executor:
                     return batches
         frame = self._matching(running, publications)(values.frame())
         stages.end("planned")
-        return SparkMatches(frame, lambda: stages.end("executed"))
+        return SparkMatches(frame, lambda: stages.end("executed"), self.limits.results)
 
     def _prepared(
         self,
@@ -334,7 +355,7 @@ class Executor:
         """Return the results of few publications by the channel's prepared plan; None if it has none."""
         stored = {name: self._stored(running, name) for name in running.body.stored}
         try:
-            return running.prepared.match(publications.frame, values, stored, on_planned)
+            return running.prepared.match(publications.frame, values, stored, on_planned, self.limits.results)
         except Exception:
             running.prepared.clear()
             raise
@@ -355,7 +376,7 @@ class Executor:
                 if stopping.is_set() or left_s <= 0:
                     return
                 try:
-                    with running.lock, self._limited(running, left_s):
+                    with running.lock, self._limited(running, RunningExecution("warm-up"), left_s):
                         if running.removed:
                             working.remove(running)
                         else:
@@ -379,7 +400,7 @@ class Executor:
         if not values.base_rows:
             values = replace(values, base=example, base_rows=1)
         if self._prepared(running, publications, values) is None:
-            self._matching(running, publications)(values.base).toArrow()
+            SparkMatches(self._matching(running, publications)(values.base), most=self.limits.results).collect()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.matcher import SparkMatches, match
 from newsstand.cluster.matching.tables import TableParts
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.query.rewrite import Broadcast
@@ -47,25 +47,32 @@ class PreparedChannel:
         values: TableParts,
         stored: Mapping[str, Stored],
         on_planned: Callable[[], object] = lambda: None,
+        most: int | None = None,
     ) -> pa.Table | None:
-        """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
+        """Return the results of an execution, with the columns of `MATCHED`.
+
+        None if it cannot be prepared, or if a plan has more than `most` results, or too many for the driver.
+        """
         base = changed = None
         if values.has_changed:
-            changed = self._changed.frame(new, values.changed, {"values": values.changed}, stored, "others")
+            relations = {"values": values.changed}
+            changed = self._changed.frame(new, values.changed, relations, stored, "others", most)
             if changed is None:
                 return None
         if values.base_rows:
-            base = self._base.frame(new, values.base, {}, stored, self._side(new, values, stored))
+            base = self._base.frame(new, values.base, {}, stored, self._side(new, values, stored), most)
             if base is None:
                 return None
         on_planned()
         found = [MATCH_SCHEMA.empty_table()]
-        if base is not None:
-            matched = base.toArrow()
-            stale = pa.array(values.stale_keys, pa.int64())
+        for frame, stale_keys in ((base, values.stale_keys), (changed, ())):
+            if frame is None:
+                continue
+            matched = SparkMatches(frame).collect()
+            if matched is None or (most is not None and matched.num_rows > most):
+                return None  # partitions may lack rows
+            stale = pa.array(stale_keys, pa.int64())
             found.append(matched.filter(pc.invert(pc.is_in(matched["stream"], stale))))
-        if changed is not None:
-            found.append(changed.toArrow())
         return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
 
     def _side(self, new: DataFrame, values: TableParts, stored: Mapping[str, Stored]) -> Broadcast:
@@ -99,6 +106,7 @@ class _PreparedPlan:
         changing: Mapping[str, DataFrame],
         stored: Mapping[str, Stored],
         side: Broadcast,
+        most: int | None,
     ) -> DataFrame | None:
         """Return the results of an execution; None if it cannot be prepared."""
         relations = {"new": new, **changing}
@@ -114,7 +122,7 @@ class _PreparedPlan:
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
             self._template = self._prepared(relations, values, frames, side)
         frame = None if self._template is None else self._template.frame(relations)
-        return None if frame is None else self._broadcasts.reuse(frame)
+        return None if frame is None else self._broadcasts.reuse(frame, None if most is None else most + 1)
 
     def _prepared(
         self,
