@@ -346,6 +346,9 @@ Exit code 0: the log is sound now, or was; 2: a cluster runs there, or there is 
 `--json` prints what the HTTP API answers: [the suspensions](http-api.md#get-channelschannelsuspensions), or how
 many were [resumed](http-api.md#delete-channelschannelsuspensions).
 """,
+    "newsstand channel running": """\
+`--json` prints what the HTTP API answers: [the running executions](http-api.md#get-executions).
+""",
     "newsstand reproduce chen2003": """\
 `--json` prints `{claims, tables, figures, report}`; a claim is `{id, text, paper, measured, holds}`. See
 [reproduce chen2003](../how-to/reproduce-chen2003.md).

@@ -19,6 +19,7 @@ from newsstand.cluster.log.files.log import FileLog
 from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
 from newsstand.cluster.results.model import SuspendedStreamInfo
 from newsstand.cluster.results.stores import ResultStores
+from newsstand.cluster.service import RunningExecutionInfo
 from newsstand.model import Broker
 
 APP = """
@@ -235,14 +236,14 @@ def test_mistake_is_one_line_before_spark_starts(
     assert line.startswith(f"newsstand: {said}")
 
 
-@pytest.mark.parametrize("command", ["explain", "suspended"])
+@pytest.mark.parametrize("command", ["explain app all", "suspended app all", "running app"])
 def test_cluster_that_does_not_answer_is_reported(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
     Path("token").write_text("nst_x")
     address = ["--url", "http://127.0.0.1:1", "--token-file", "token"]
-    assert run(["channel", command, "app", "all", *address]) == 1
+    assert run(["channel", *command.split(), *address]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("newsstand: http://127.0.0.1:1: does not answer")
 
@@ -329,6 +330,31 @@ def test_suspensions_of_all_pages_are_listed(
         printed = capsys.readouterr().out.splitlines()
         assert (len(printed), printed[-1]) == (2002, "by_kind: 2001 suspended")
         assert printed[2000] == '["v2001"], 2 subscriptions: BadCast: no number'
+
+
+def test_running_executions_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NEWSSTAND_TOKEN", raising=False)
+    cluster = StandIn(tmp_path)
+    token, _ = admin_token(cluster.app.data, bytes(32))
+    with serving(cluster, {"admin": token}) as url:
+        (cluster.app.data / "address").write_text(url + "\n")
+        assert run(["channel", "running", str(tmp_path)]) == 0
+        assert capsys.readouterr().out == "no execution is running\n"
+        cluster.running = [
+            RunningExecutionInfo("of_kind", "reports", "execution", 41, 1041, 1000, 31.257, True),
+            RunningExecutionInfo("near", "reports", "warm-up", None, None, None, 0.5, False),
+        ]
+        assert run(["channel", "running", str(tmp_path), "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)["executions"]
+        assert [(one["channel"], one["seconds"]) for one in printed] == [("near", 0.5), ("of_kind", 31.257)]
+        assert run(["channel", "running", str(tmp_path)]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "channel  dataset  phase      after  through  publications  seconds",
+            "near     reports  warm-up                                      0.5",
+            "of_kind  reports  execution     41     1041          1000     31.3  slow",
+        ]
 
 
 @pytest.mark.parametrize(

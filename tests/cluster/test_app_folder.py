@@ -141,6 +141,10 @@ def test_environment_overrides_file(tmp_path: Path) -> None:
         ("[cluster]\nlog = 'kafka'", 'cluster.log: must be "files" or {kafka = "host:9092"'),
         ("[cluster]\nmax_body_bytes = 0", "cluster.max_body_bytes: must be a positive number of bytes"),
         ("[cluster]\naway_after = 'soon'", "cluster.away_after: must be a positive number of seconds"),
+        (
+            "[cluster]\nexecution_results = 0",
+            "cluster.execution_results: must be a whole number from 1 to 2000000000",
+        ),
         ("[cluster]\nopen_metrics = 1", "cluster.open_metrics: must be true or false"),
         ("[spark]\nmaster = 'x'", '[spark] master: a setting is written as "spark.some.key" = value'),
         ("[[tokens]]\nname='a'\nsha256='b'\nscopes=['read']", "tokens, number 1: sha256: must be 64 hexadecimal"),

@@ -113,6 +113,8 @@ class ClusterSettings(ServerSettings, frozen=True, kw_only=True):
     """Publications that one execution takes at most."""
     execution_timeout_s: Duration = msgspec.field(default=300.0, name="execution_timeout")
     """How long one execution may take before its Spark jobs are cancelled."""
+    execution_results: Annotated[int, msgspec.Meta(ge=1, le=2_000_000_000)] = 10_000_000
+    """Results that one execution may have before it fails; Spark's limit has 32 bits."""
     warm_up_s: DurationOrZero = msgspec.field(default=5.0, name="warm_up")
     """How long channels are executed on samples before the cluster is ready; 0 starts without."""
     away_after_s: Duration = msgspec.field(default=300.0, name="away_after")

@@ -123,7 +123,7 @@ class Definitions:
         position = self.stores.results.position(name) or 0
         subscriptions, streams = self.stores.subscriptions.count(name)
         failure = running.failure if running else None
-        began = running.began if running else None
+        execution = running.execution if running else None
         return {
             "position": position,
             "lag": max(0, self.log.head(channel.new) - position),
@@ -131,7 +131,7 @@ class Definitions:
             "streams": streams,
             "suspended": self.stores.subscriptions.count_suspended(name),
             "last_seconds": round(running.seconds, 4) if running else None,
-            "executing_seconds": None if began is None else round(time.monotonic() - began, 4),
+            "executing_seconds": execution and round(time.monotonic() - execution.began, 4),
             "failing": failure
             and {"error": failure.error, "since_ms": failure.since_ms, "attempts": failure.attempts},
         }

@@ -48,6 +48,9 @@ class Metrics:
         self._failures = counter("execution_failures", "Executions that failed.", "channel")
         self._results = counter("results", "Results stored.", "channel")
         self.lag = gauge("channel_lag", "Publications on which a channel was not executed yet.", "channel")
+        self.executing = gauge(
+            "channel_executing_seconds", "Seconds of the running execution so far; 0 if none runs.", "channel"
+        )
         self.subscriptions = gauge("channel_subscriptions", "Subscriptions of brokers.", "channel")
         self.suspended = gauge(
             "channel_suspended_streams",
@@ -100,7 +103,7 @@ class Metrics:
     def forget_channel(self, channel: str) -> None:
         """Remove the metrics of a channel."""
         counters = (self._executions, self._failures, self._results)
-        _forget(channel, *counters, self.lag, self.subscriptions, self.suspended)
+        _forget(channel, *counters, self.lag, self.executing, self.subscriptions, self.suspended)
         self._stages.forget(channel)
 
     def forget_broker(self, broker: str) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from newsstand.cluster.app_folder import App
@@ -23,7 +25,7 @@ from newsstand.cluster.definitions import Definitions
 from newsstand.cluster.ingest.latest_records import LatestRecords
 from newsstand.cluster.ingest.publications import Publications
 from newsstand.cluster.log.contract import Log
-from newsstand.cluster.matching.executor import Executor, ExecutorLimits
+from newsstand.cluster.matching.executor import Executor, ExecutorLimits, Phase
 from newsstand.cluster.matching.scheduler import Scheduler
 from newsstand.cluster.matching.tables import Tables
 from newsstand.cluster.metrics import Metrics
@@ -50,6 +52,19 @@ class ClusterLimits:
     """Seconds for which a count of subscriptions is reused for metrics."""
     published_bytes: int = 64 * 2**20
     """Bytes of publications that are validated and written at any moment; further publishers have to retry."""
+
+
+class RunningExecutionInfo(msgspec.Struct, frozen=True):
+    """An execution that is running: its channel, dataset and publications, and how long it has taken so far."""
+
+    channel: str
+    dataset: str
+    phase: Phase
+    after: Annotated[int | None, msgspec.Meta(description="its first publication is the next one; null: samples")]
+    through: Annotated[int | None, msgspec.Meta(description="its last publication; null: samples")]
+    publications: Annotated[int | None, msgspec.Meta(description="their number; null: samples")]
+    seconds: float
+    slow: Annotated[bool, msgspec.Meta(description="whether `/readyz` reports it")]
 
 
 class DataCluster:
@@ -99,7 +114,7 @@ class DataCluster:
             self.metrics,
             options.max_batch,
             self.notifier.wake,
-            ExecutorLimits(options.execution_timeout_s),
+            ExecutorLimits(options.execution_timeout_s, options.execution_results),
         )
         self._scheduler = Scheduler(spark, log, stores, self._executor, options.max_batch)
         changes = threading.RLock()
@@ -162,15 +177,17 @@ class DataCluster:
             self._scheduler.start()
 
     def _warm_up(self, seconds: float) -> None:
-        self._executor.warm_up(self._scheduler.channels(), seconds, self._stopping)
-        self._scheduler.start()
+        try:
+            self._executor.warm_up(self._scheduler.channels(), seconds, self._stopping)
+        finally:
+            self._scheduler.start()
 
     def stop(self) -> None:
         """Stop everything and release all but Spark, the log and the results."""
         self._stopping.set()
+        self._scheduler.stop()
         if self._warming_up is not None:
             self._warming_up.join()
-        self._scheduler.stop()
         self.notifier.stop()
         self.origin.stop()
         if not self.spark_stopped.is_set():
@@ -196,14 +213,14 @@ class DataCluster:
     def degraded(self) -> list[str]:
         """Return what is impaired although the cluster is ready: channels, streams, runaway tasks."""
         found = []
+        slow = {one.channel for one in self.executions() if one.slow}
         for name, channel in sorted(self.catalog.channels().items()):
             running = self._scheduler.running(name)
             if running is None:
                 continue
-            began = running.began
             if running.failure is not None:
                 found.append(f"channel {name} fails")
-            elif began is not None and time.monotonic() - began > self._limits.slow_s:
+            elif name in slow:
                 found.append(f"channel {name} has been executed for more than {self._limits.slow_s:g} s")
             elif self._log.head(channel.new) - (self._stores.results.position(name) or 0) > self._options.max_lag:
                 found.append(f"channel {name} is more than {self._options.max_lag} publications behind")
@@ -212,6 +229,28 @@ class DataCluster:
                 found.append(f"channel {name} has suspended streams: {suspended}")
         if self._executor.runaway_tasks:
             found.append(f"tasks of cancelled executions that continue to run: {self._executor.runaway_tasks}")
+        return found
+
+    def executions(self) -> list[RunningExecutionInfo]:
+        """Return the executions that are running, at most one for each channel."""
+        found = []
+        for running in self._scheduler.channels():
+            if (one := running.execution) is None:
+                continue
+            seconds = time.monotonic() - one.began
+            size = None if one.after is None or one.through is None else one.through - one.after
+            found.append(
+                RunningExecutionInfo(
+                    running.channel.name,
+                    running.channel.new,
+                    one.phase,
+                    one.after,
+                    one.through,
+                    size,
+                    round(seconds, 3),
+                    seconds > self._limits.slow_s,
+                )
+            )
         return found
 
     # Periodic tasks
@@ -235,6 +274,9 @@ class DataCluster:
 
     def _measure(self) -> None:
         self.metrics.runaway_tasks.set(self._executor.runaway_tasks)
+        seconds = {one.channel: one.seconds for one in self.executions()}
+        for name in self.catalog.channels():
+            self.metrics.executing.labels(name).set(seconds.get(name, 0))
         with suppress(Unavailable):  # the other metrics are reported all the same
             self._measure_results()
 

@@ -110,6 +110,25 @@ def physical_plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def limit_partitions(frame: DataFrame, rows: int) -> DataFrame:
+    """Return at most this number of rows, below 2**31, from each partition of a frame.
+
+    A task ends when it has them. The public `limit` moves the rows into one partition, to count all of them.
+    """
+    return _executed(frame, frame._jdf.queryExecution().executedPlan(), rows)
+
+
+def _executed(frame: DataFrame, plan: Any, most: int | None) -> DataFrame:
+    """Return the rows of a frame by this physical plan, at most this number from each partition."""
+    spark = frame.sparkSession
+    if most is not None:
+        # On top of the finished plan: the code that Spark generates for a limit within it has a new name each
+        # time, and would be compiled for each execution.
+        plan = jvm(spark).org.apache.spark.sql.execution.LocalLimitExec(most, plan)
+    rows = plan.execute()
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), spark)
+
+
 def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
     """Drop global temporary views, and keep the rows cached that they stand for.
 
@@ -144,21 +163,22 @@ class PlanTemplate:
         None if a relation is kept outside of the plan, because it has many rows, or if the plan has subqueries.
         """
         spark = frame.sparkSession
-        identity = jvm(spark).java.lang.System.identityHashCode
+        names = jvm(spark).java.util.IdentityHashMap()
         plan = jvm(spark).org.apache.spark.sql.catalyst.analysis.EliminateSubqueryAliases.apply(
             frame._jdf.queryExecution().analyzed()
         )
         rows = {name: _local_rows(relation) for name, relation in relations.items()}
         if any(one is None for one in rows.values()) or not plan.subqueriesAll().isEmpty():
             return None
-        names = {identity(one): name for name, one in rows.items()}
+        for name, one in rows.items():
+            names.put(one, name)
         leaves: dict[Way, tuple[str, Any]] = {}
         inner: dict[Way, tuple[Any, Any]] = {}
 
         def visit(node: Any, way: Way) -> bool:
             children = node.children()
             if _is_local(node):
-                name = names.get(identity(node.data()))
+                name = names.get(node.data())
                 if name is not None:
                     leaves[way] = name, node
                 return name is not None
@@ -175,6 +195,7 @@ class PlanTemplate:
         rows = {name: _local_rows(relation) for name, relation in relations.items()}
         if any(one is None for one in rows.values()):
             return None
+        _activate(self.spark)
         plan = self._replaced((), rows)
         plan.setAnalyzed()
         ofRows = jvm(self.spark).org.apache.spark.sql.classic.Dataset.ofRows
@@ -212,17 +233,20 @@ class Broadcasts:
     def __init__(self) -> None:
         self._known: list[Any] = []
 
-    def reuse(self, frame: DataFrame) -> DataFrame:
-        """Return a frame with the same rows, in which known broadcasts take the place of equal ones."""
+    def reuse(self, frame: DataFrame, most: int | None = None) -> DataFrame:
+        """Return a frame in which known broadcasts take the place of equal ones.
+
+        It has the same rows, or at most this number from each partition.
+        """
         spark = frame.sparkSession
+        _activate(spark)
         used: list[Any] = []
         plan = self._with_known(spark, frame._jdf.queryExecution().executedPlan(), used)
         gone = [one for one in self._known if all(one is not other for other in used)]
         self._known = used
         for one in gone:
             _destroy(one)
-        session = spark._jsparkSession
-        return DataFrame(session.internalCreateDataFrame(plan.execute(), frame._jdf.schema(), False), spark)
+        return _executed(frame, plan, most)
 
     def clear(self) -> None:
         """Forget all broadcasts, after an execution that may have failed during one, or that was the last."""
@@ -249,6 +273,11 @@ class Broadcasts:
         return node if changed is children else node.withNewChildren(changed)
 
 
+def _activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread in the JVM: new physical plans belong to it."""
+    jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def _destroy(exchange: Any) -> None:
     """Release the memory of a broadcast that has ended."""
     with suppress(Exception):  # it has failed, or Spark has stopped: there is nothing to release
@@ -262,10 +291,19 @@ def is_adaptive(spark: SparkSession) -> bool:
     return spark.conf.get("spark.sql.adaptive.enabled") == "true"
 
 
-def has_nested_loops(frame: DataFrame) -> bool:
-    """Return whether a frame is executed with a join that compares all pairs of rows."""
+def is_local(frame: DataFrame) -> bool:
+    """Return whether the rows of a frame are in its plan."""
+    return _local_rows(frame) is not None
+
+
+def can_reuse_broadcasts(frame: DataFrame) -> bool:
+    """Return whether `Broadcasts` serve the plan of a frame.
+
+    A join that compares all pairs of rows would do so in few tasks. Where Spark itself uses a broadcast twice in a
+    plan, the second place cannot be replaced: Spark takes both for equal.
+    """
     plan = physical_plan(frame)
-    return "NestedLoopJoin" in plan or "CartesianProduct" in plan
+    return not any(part in plan for part in ("NestedLoopJoin", "CartesianProduct", "ReusedExchange"))
 
 
 _DATA_MESSAGE = re.compile(r"\[(INVALID_FORMAT|[^\]]*\]((?!SQLSTATE: ).)*SQLSTATE: (22|21000|P0001))", re.DOTALL)

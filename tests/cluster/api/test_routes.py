@@ -23,6 +23,7 @@ from support.cluster.standin import StandIn, serving
 from support.waiting import eventually
 
 from newsstand.auth.api_tokens import ApiToken, new_token
+from newsstand.cluster.service import RunningExecutionInfo
 from newsstand.errors import Busy, NoRoom
 from newsstand.http.pages import byte_range
 from newsstand.http.request_log import JsonLines
@@ -317,6 +318,28 @@ def test_channel_created_changed_tried_and_dropped(call: Callers) -> None:
     admin("POST", "/channels/by_id/try", 422, json={"vlaues": []})
     admin("DELETE", "/channels/by_id")
     admin("GET", "/channels/by_id", 404)
+
+
+def test_running_executions_listed_by_channel(call: Callers, cluster: StandIn) -> None:
+    assert call["reader"]("GET", "/executions").json() == {"executions": [], "next": None}
+    cluster.running = [
+        RunningExecutionInfo("slow", "reports", "execution", 5, 7, 2, 31.25, True),
+        RunningExecutionInfo("new", "reports", "warm-up", None, None, None, 0.5, False),
+    ]
+    new = {
+        **{"channel": "new", "dataset": "reports", "phase": "warm-up", "after": None, "through": None},
+        **{"publications": None, "seconds": 0.5, "slow": False},
+    }
+    slow = {
+        **{"channel": "slow", "dataset": "reports", "phase": "execution", "after": 5, "through": 7},
+        **{"publications": 2, "seconds": 31.25, "slow": True},
+    }
+    assert call["reader"]("GET", "/executions").json() == {"executions": [new, slow], "next": None}
+    assert call["reader"]("GET", "/executions?limit=1").json() == {"executions": [new], "next": "new"}
+    assert call["reader"]("GET", "/executions?after=new").json() == {"executions": [slow], "next": None}
+    call["reader"]("GET", "/executions?limit=0", 422)
+    call["gate"]("GET", "/executions", 403)
+    call["north"]("GET", "/executions", 403)
 
 
 @pytest.mark.parametrize("kind", ["datasets", "channels", "brokers"])

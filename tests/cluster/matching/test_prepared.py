@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import spark_partition_id
 from support.cluster.queries import DATASETS, KINDS, PARAMETERS, QUERIES, body_of
 
 from newsstand.cluster.ingest.schema import arrow_schema, spark_schema
-from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.matcher import SparkMatches, match
 from newsstand.cluster.matching.prepared import PreparedChannel
 from newsstand.cluster.matching.tables import CachedTable, TableParts
 from newsstand.cluster.query.parser import Body
-from newsstand.spark.internals import physical_plan
+from newsstand.cluster.results.model import TooManyResults
+from newsstand.spark.internals import can_reuse_broadcasts, limit_partitions, physical_plan
 
 SUBQUERIES = {"one row always", "exists", "scalar", "right", "with"}
 """Queries that Spark keeps in a subquery of the plan, so that they are planned for each execution."""
@@ -99,7 +103,7 @@ def require_same(
     parts: Mapping[str, TableParts | DataFrame] = {
         name: town.stored[name].parts() if name in town.stored else town.old for name in body.stored
     }
-    found = prepared.match(new, values, parts)
+    found = prepared.match(new, values, parts, most=1_000_000)
     if found is not None:
         stored = {name: one.frame() if isinstance(one, TableParts) else one for name, one in parts.items()}
         assert rows(found) == rows(match(body, new, stored, everything).toArrow())
@@ -148,6 +152,38 @@ def test_values_are_broadcast_once(spark: SparkSession, town: Town) -> None:
     table.close()
 
 
+def test_values_that_are_read_twice_stay_where_they_are(town: Town) -> None:
+    body = body_of(
+        "SELECT id, 'k' AS why FROM emergencies WHERE kind = :kind UNION ALL "
+        "SELECT id, 'l' FROM emergencies WHERE kind = :kind"
+    )
+    table = town.values_for(body)
+    new = town.publications(5)
+    assert not can_reuse_broadcasts(match(body, new, {}, table.frame(), "others"))
+    prepared = PreparedChannel(body)
+    for count in (5, 6):
+        assert require_same(town, prepared, table.parts(), town.publications(count), table.frame())
+    table.close()
+
+
+def test_prepared_plan_is_used_in_another_thread(town: Town) -> None:
+    prepared = PreparedChannel(body_of(QUERIES["emrgn(E)"]))
+    table = town.values_for(prepared.body)
+    publications, parts = [town.publications(5), town.publications(6)], table.parts()
+    prepared.match(publications[0], parts, {})
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(prepared.match, publications[1], parts, {}).result().num_rows
+    prepared.clear()
+    table.close()
+
+
+def test_values_are_not_broadcast_with_many_stored_records(town: Town) -> None:
+    prepared = PreparedChannel(body_of(QUERIES["emrgn-nm(U)"]), most_stored=3)
+    table = town.values_for(prepared.body)
+    assert require_same(town, prepared, table.parts(), town.publications(5), table.frame())
+    table.close()
+
+
 def test_values_are_not_broadcast_under_adaptive_execution(spark: SparkSession, town: Town) -> None:
     prepared = PreparedChannel(body_of(QUERIES["emrgn(E)"]))
     table = town.values_for(prepared.body)
@@ -185,3 +221,29 @@ def test_many_publications_are_not_in_a_prepared_plan(spark: SparkSession, town:
     table.reload()
     assert prepared.match(town.publications(5), table.parts(), {}) is not None
     table.close()
+
+
+def test_limit_of_results_ends_tasks_and_moves_no_rows(spark: SparkSession) -> None:
+    endless = spark.range(0, 10**15, 1, 4)
+    limited = limit_partitions(endless, 3).select(spark_partition_id())
+    assert Counter(number for (number,) in limited.collect()) == dict.fromkeys(range(4), 3)
+    with pytest.raises(TooManyResults, match="more than 11 results"):
+        SparkMatches(endless, most=11).collect()
+    with pytest.raises(TooManyResults, match="more than 11 results"):
+        list(SparkMatches(endless, most=11))
+
+
+def test_plan_with_more_results_than_allowed_is_not_used(town: Town) -> None:
+    prepared = PreparedChannel(body_of(QUERIES["emrgn(E)"]))
+    table = town.values_for(prepared.body)
+    new = town.publications(30)
+    everything = rows(match(prepared.body, new, {}, table.frame()).toArrow())
+    assert len(everything) > 10
+    assert prepared.match(new, table.parts(), {}, most=len(everything) - 1) is None
+    found = prepared.match(new, table.parts(), {}, most=len(everything))
+    assert found is not None
+    assert rows(found) == everything
+    # Rows of stale streams count too: in their place the partition may lack others.
+    table.remove(list(town.values)[:4])
+    assert 0 < len(rows(match(prepared.body, new, {}, table.frame()).toArrow())) < len(everything)
+    assert prepared.match(new, table.parts(), {}, most=len(everything) - 1) is None

@@ -103,6 +103,8 @@ def test_parts_are_same_until_something_changes(spark: SparkSession) -> None:
     again = table.parts()
     assert (again.base_rows, again.stale_keys, again.has_changed) == (2, frozenset(), False)
     assert rows(table) == truth
+    table.reload()
+    assert table.parts().base.storageLevel.useMemory, "rows that have not changed are cached again"
     table.close()
 
 

@@ -15,8 +15,7 @@ from newsstand.cluster.app_folder import App, read_app
 from newsstand.cluster.log.contract import AppendResult
 from newsstand.cluster.log.files.log import FileLog
 from newsstand.cluster.query.parser import parse_channel
-from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
-from newsstand.cluster.results.stores import ResultStores
+from newsstand.cluster.results.stores import open_results
 from newsstand.cluster.service import ClusterLimits, DataCluster
 from newsstand.model import BackendSubscription
 from support.waiting import eventually
@@ -59,7 +58,7 @@ class ClusterUnderTest:
     def __init__(self, app: App, spark: SparkSession, limits: ClusterLimits) -> None:
         app.data.mkdir(exist_ok=True)
         self.log = HeldLog(app.data / "log")
-        self.stores = ResultStores(SqliteResultDatabase(app.data / "results.sqlite"))
+        self.stores = open_results(app.cluster.results, app.data)
         self.cluster = DataCluster(app, spark, self.log, self.stores, app.data, now_ms, limits)
 
     def publish(self, *records: Record, dataset: str = "reports") -> int:
@@ -115,10 +114,11 @@ def opened(
     text: str,
     spark: SparkSession,
     limits: ClusterLimits = ClusterLimits(),  # noqa: B008  it is frozen
+    warm_up_s: float = 0.0,
 ) -> Iterator[ClusterUnderTest]:
     (folder / "newsstand.toml").write_text(text)
     one = ClusterUnderTest(read_app(folder), spark, limits)
-    one.cluster.start()
+    one.cluster.start(warm_up_s)
     try:
         yield one
     finally:

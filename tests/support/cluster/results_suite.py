@@ -23,6 +23,7 @@ from newsstand.cluster.results.model import (
     PositionsExpired,
     StreamAdvance,
     SuspendedStreamInfo,
+    TooManyResults,
 )
 from newsstand.cluster.results.retention import CleanupLimits
 from newsstand.cluster.results.stores import ResultStores
@@ -340,6 +341,41 @@ class ResultsSuite:
         (delivery,) = db.outbox.due("north")
         assert list(db.outbox.advances(delivery)) == [StreamAdvance(one.id, 1, 100) for one in made]
         db.close()
+
+    @pytest.mark.parametrize("few", [0, 50_000])
+    @pytest.mark.parametrize("most", [500, 7_999])
+    def test_more_matches_than_allowed_leave_nothing(
+        self, open_store: Open, spark: SparkSession, few: int, most: int
+    ) -> None:
+        """One partition has more than 500 rows; only all eight have more than 7,999."""
+        db = open_store(few=few)
+        prepare(db)
+        (one,) = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1}})
+        many = spark.range(0, 8_000, 1, 8).selectExpr(
+            f"cast({one.stream} AS bigint) AS stream",
+            "id + 1 AS publication",
+            "cast(NULL AS string) AS page_id",
+            "cast(NULL AS bigint) AS page_size",
+            "cast(0 AS bigint) AS ordinal",
+            "'{}' AS payload",
+        )
+        executed: list[None] = []
+        message = f"^the execution has more than {most:,} results; make the query more selective, or raise exe"
+        with pytest.raises(TooManyResults, match=message):
+            db.results.store(over(0, 2000), SparkMatches(many, lambda: executed.append(None), most), most=most)
+        assert db.results.extent(one.stream) == (1, 0)
+        assert db.results.position("alerts") == 0
+        assert db.outbox.due("north") == db.results.executions("alerts") == []
+        assert db.results.store(over(0, 2000), SparkMatches(many, most=8_000), most=8_000).results == 8_000
+        db.close()
+
+    def test_matches_in_memory_are_limited(self, db: ResultStores) -> None:
+        (one,) = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1}})
+        found = computed([row(one.stream, number) for number in range(1, 4)])
+        with pytest.raises(TooManyResults, match="more than 2 results"):
+            db.results.store(over(0, 3), found, most=2)
+        assert db.results.position("alerts") == 0
+        assert db.results.store(over(0, 3), found, most=3).results == 3
 
     def test_times_of_results_never_go_back(self, db: ResultStores) -> None:
         (one,) = db.subscriptions.subscribe("north", {"alerts": {("fire",): 1}})

@@ -23,7 +23,7 @@ from newsstand.cluster.pages.origin import Origin
 from newsstand.cluster.pages.store import PageStore
 from newsstand.cluster.results.model import PositionsExpired, SuspendedStreamInfo
 from newsstand.cluster.server import create_api
-from newsstand.cluster.service import DataCluster
+from newsstand.cluster.service import DataCluster, RunningExecutionInfo
 from newsstand.cluster.stages import DeliveryReports
 from newsstand.cluster.subscriptions import SubscriptionRequest
 from newsstand.errors import NotFound
@@ -98,6 +98,7 @@ class StandIn:
         self.lacking: list[str] = []
         self.troubles: list[str] = []
         """The components that are degraded."""
+        self.running: list[RunningExecutionInfo] = []
         self.earliest = 1
         self.reports = DeliveryReports(None, wall_clock_ms)
 
@@ -230,6 +231,9 @@ class StandIn:
         if seq > len(self.published.get(dataset, [])):
             raise NotFound(f"dataset '{dataset}': no publication {seq}")
         return PublicationAudit({"seq": seq})
+
+    def executions(self) -> list[RunningExecutionInfo]:
+        return self.running
 
     def degraded(self) -> list[str]:
         return self.troubles

@@ -161,6 +161,29 @@ def suspended(
         print(f"{channel}: {len(suspensions)} suspended")
 
 
+@app.command("running")
+def running(cluster: ClusterOptions, folder: AppFolder, as_json: Json = False) -> None:
+    """List the executions of channels that are running now, and how long they have taken so far.
+
+    Example: newsstand channel running my-app
+    """
+    with cluster.connect(located_app(folder)) as client:
+        executions = request_list(client, "/executions", "executions")
+    if as_json:
+        print(json.dumps({"executions": executions}))
+    elif executions:
+        names = ("channel", "dataset", "phase", "after", "through", "publications", "seconds")
+        rows = [(*(_cell(one[name]) for name in names), "slow" if one["slow"] else "") for one in executions]
+        print_table((*names, ""), rows, left=("channel", "dataset", "phase", ""))
+    else:
+        print("no execution is running")
+
+
+def _cell(fact: str | float | None) -> str:
+    """Return the text of a cell: numbers of publications as they are, seconds with one decimal place."""
+    return "" if fact is None else f"{fact:.1f}" if isinstance(fact, float) else str(fact)
+
+
 def _read_app(folder: Path, data: Path | None) -> App:
     known = located_app(folder)
     return known if data is None else known.with_data(data.absolute())

@@ -15,6 +15,7 @@ from newsstand.cluster.api.context import ANY, ClusterContext
 from newsstand.cluster.ingest.schema import dataset_table, parse_dataset
 from newsstand.cluster.query.parser import channel_table, parse_channel
 from newsstand.cluster.results.model import SuspendedStreamInfo
+from newsstand.cluster.service import RunningExecutionInfo
 from newsstand.http.app import Routes
 from newsstand.http.errors import HttpError, json_response
 from newsstand.http.openapi import JSON, USUAL, After, DeclaredResponse, Header, Limit, page_of
@@ -47,6 +48,13 @@ class SuspensionList(msgspec.Struct):
 
     suspensions: list[SuspendedStreamInfo]
     next: int | None
+
+
+class ExecutionList(msgspec.Struct):
+    """Executions that are running, in the order of their channels."""
+
+    executions: list[RunningExecutionInfo]
+    next: str | None
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,7 +118,7 @@ def dataset_routes(context: ClusterContext) -> Routes:
 
 
 def channel_routes(context: ClusterContext) -> Routes:
-    """Return the routes under `/channels`."""
+    """Return the routes under `/channels`, and that of running executions."""
     routes = Routes("channels")
     catalog, definitions = context.cluster.catalog, context.cluster.definitions
 
@@ -176,6 +184,13 @@ def channel_routes(context: ClusterContext) -> Routes:
         """Resume the suspended values of a channel, starting with the next publications."""
         context.admit(request, ("admin", None))
         return json_response({"resumed": await context.run(definitions.resume, channel)})
+
+    @routes.get("/executions", response=ExecutionList, errors=(403, 422, 503))
+    async def list_executions(request: Request, after: After = "", limit: Limit = USUAL) -> Response:
+        """List the executions that are running, by channel, starting after the channel `after`."""
+        context.admit(request, ("read", None))
+        found, following = page_of(context.cluster.executions(), attrgetter("channel"), after, limit)
+        return json_response(ExecutionList(found, following))
 
     @routes.get("/channels/{channel}/explain", response=JsonObject, errors=(403, 404, 503))
     async def explain(request: Request, channel: str) -> Response:

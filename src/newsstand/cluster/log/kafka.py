@@ -154,7 +154,9 @@ class KafkaLogLimits:
     window_records: int = 50_000
     """Records that are read at a time when keys are searched from the end of a topic."""
     driver_records: int = 1_000
-    """Records that are read on the driver, which is faster than starting tasks."""
+    """Records up to which a range is read on the driver, which is faster than starting tasks."""
+    driver_bytes: int = 4 * 2**20
+    """Size up to which a range is read on the driver."""
     task_records: int = 20_000
     """Records that one Spark task reads."""
     record_bytes: int = 8 * 2**20
@@ -318,12 +320,20 @@ class KafkaLog(Log):
     def table(self, dataset: Dataset, after: int, until: int) -> pa.Table | None:
         if until - after > self._limits.driver_records:
             return None
+        records, size = [], 0
         try:
-            return arrow_table(
-                dataset, ((one.seq, one.at_ms, one.line) for one in self.read(dataset.name, after, until))
-            )
+            for entry in self.read(dataset.name, after, until):
+                size += len(entry.line)
+                if size > self._limits.driver_bytes:
+                    return None
+                records.append((entry.seq, entry.at_ms, entry.line))
+            return arrow_table(dataset, records)
         except (BadInput, pa.ArrowInvalid):
             return None  # Spark reads messages that are not of Newsstand as rows of nulls
+
+    def wait(self, dataset: str, after: int, timeout_s: float) -> int:
+        self._writer(dataset)  # it knows the head without a request
+        return super().wait(dataset, after, timeout_s)
 
     def verify(self) -> None:
         """Do nothing: the servers verify their data."""

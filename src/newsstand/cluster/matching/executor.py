@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from newsstand.cluster.matching.prepared import PreparedChannel
 from newsstand.cluster.matching.tables import TableParts, Tables, values_table
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.parser import Body
-from newsstand.cluster.results.model import Execution, Matches
+from newsstand.cluster.results.model import Execution, Matches, TooManyResults
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.cluster.stages import ExecutionStages
 from newsstand.concurrency.pacing import Backoff
@@ -44,6 +44,8 @@ class ExecutorLimits:
 
     timeout_s: float = 300.0
     """Seconds after which an execution is cancelled."""
+    results: int = 10_000_000
+    """Results of an execution at most."""
     cancel_interval_s: float = 0.2
     """Seconds between two cancellations of an execution, which may start another job after the first one."""
     close_s: float = 10.0
@@ -59,6 +61,8 @@ class ExecutorLimits:
     """How long a channel that was added or changed is executed on samples."""
     prepared_bytes: int = 128 * 2**10
     """Size of publications up to which an execution uses the channel's prepared plan."""
+    prepared_pause_s: float = 60.0
+    """How long a channel makes new plans after its prepared plan has failed, but not on the data."""
     prepared_results: int = 50_000
     """Results of an execution after which the next one does not use it, since one task computes them all."""
     broadcast_publications: int = 200_000
@@ -78,6 +82,21 @@ class ExecutionFailure:
     """Seconds of the monotonic clock."""
 
 
+Phase = Literal["warm-up", "execution", "search"]
+"""What a channel is executed for: on samples, on new publications, or in search of failing values."""
+
+
+@dataclass(frozen=True)
+class RunningExecution:
+    """An execution that is running, on the publications after < seq <= through; a warm-up has no range."""
+
+    phase: Phase
+    after: int | None = None
+    through: int | None = None
+    began: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
+
+
 @dataclass(eq=False)
 class RunningChannel:
     """A channel that is executed again and again, and the state of its executions."""
@@ -89,13 +108,15 @@ class RunningChannel:
     failure: ExecutionFailure | None = None
     seconds: float = 0.0
     """The duration of its last execution."""
+    prepared_at: float = 0.0
+    """When its prepared plan is used again after a failure, in seconds of the monotonic clock."""
     warm: bool = True
     """Whether it was executed on samples, or is not to be."""
     many: bool = False
     """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    began: float | None = None
-    """The start of the present execution, in seconds of the monotonic clock."""
+    execution: RunningExecution | None = None
+    """The execution that is running."""
     prepared: PreparedChannel = field(init=False)
     removed: bool = False
     """Whether the channel was dropped or redefined, and is not to be executed again."""
@@ -220,12 +241,15 @@ class Executor:
                     running.failure = self._failure(running, error)
 
     @contextmanager
-    def _limited(self, running: RunningChannel) -> Iterator[None]:
+    def _limited(
+        self, running: RunningChannel, execution: RunningExecution, timeout_s: float | None = None
+    ) -> Iterator[None]:
         """Tag the Spark jobs of an execution, and cancel them when it takes longer than the limit.
 
         Tags, and not job groups: a broadcast runs its job under a group of its own.
         """
-        context, tag, timeout_s = self.spark.sparkContext, running.tag, self.limits.timeout_s
+        context, tag = self.spark.sparkContext, running.tag
+        timeout_s = self.limits.timeout_s if timeout_s is None else timeout_s
         ended, overdue = threading.Event(), threading.Event()
 
         def cancel() -> None:
@@ -236,11 +260,13 @@ class Executor:
         context.addJobTag(tag)
         # Jobs of one pool run in the order of submission, and pools share the cores.
         context.setLocalProperty("spark.scheduler.pool", running.channel.name)
-        running.began = time.monotonic()
+        running.execution = execution
         threading.Thread(target=cancel, name=f"limit of {running.channel.name}", daemon=True).start()
         try:
             yield
         except Exception as error:
+            if isinstance(error, TooManyResults):
+                self._cancel(tag)  # Spark computes the next partition in advance
             if overdue.is_set():
                 raise TimeoutError(
                     f"the execution was cancelled after {timeout_s:g} s; make the query cheaper, or raise "
@@ -251,7 +277,7 @@ class Executor:
             ended.set()
             if overdue.is_set():
                 self._cancelled.set()  # again: at an earlier check its stage may not have ended
-            running.began = None
+            running.execution = None
             context.removeJobTag(tag)
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
@@ -261,12 +287,12 @@ class Executor:
         """Execute a channel; if it fails on values, suspend their streams and go on with the others."""
         while True:
             try:
-                with self._limited(running):
+                with self._limited(running, RunningExecution("execution", after, through)):
                     return self._execute(running, after, through, batch)
             except Exception as error:
                 if running.removed or not caused_by_data(error):
                     raise
-                with self._limited(running):
+                with self._limited(running, RunningExecution("search", after, through)):
                     if not self._suspend(running, after, through, batch):
                         raise
 
@@ -276,7 +302,7 @@ class Executor:
         stages = self.metrics.stages.begin(channel.name, channel.new, after, through)
         matches = self._matches(running, after, through, batch, stages)
         execution = Execution(channel.name, channel.new, after, through, self.now_ms())
-        stored = self.stores.results.store(execution, matches, self.now_ms)
+        stored = self.stores.results.store(execution, matches, self.now_ms, self.limits.results)
         if not stored.repeated:
             stages.stored(stored.execution)
         running.seconds = time.monotonic() - began
@@ -300,14 +326,16 @@ class Executor:
             return ()
         publications = self._publications(running, after, through, batch)
         few = publications.table is not None and publications.table.nbytes <= self.limits.prepared_bytes
-        if few and not running.many:
+        if few and not running.many and time.monotonic() >= running.prepared_at:
             try:
                 found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
+                # Cancelled, it is cancelled again below.
+                logger.debug("channel %s: prepared plan: %s", running.channel.name, first_line(error))
                 if not caused_by_data(error):
-                    raise
-                # The base may have values that were suspended since.
-                values.reload()
+                    running.prepared_at = time.monotonic() + self.limits.prepared_pause_s
+                elif parts.stale_keys:  # the base may have values that were suspended since
+                    values.reload()
             else:
                 if found is not None:
                     stages.end("executed")
@@ -315,7 +343,7 @@ class Executor:
                     return batches
         frame = self._matching(running, publications)(values.frame())
         stages.end("planned")
-        return SparkMatches(frame, lambda: stages.end("executed"))
+        return SparkMatches(frame, lambda: stages.end("executed"), self.limits.results)
 
     def _prepared(
         self,
@@ -327,7 +355,7 @@ class Executor:
         """Return the results of few publications by the channel's prepared plan; None if it has none."""
         stored = {name: self._stored(running, name) for name in running.body.stored}
         try:
-            return running.prepared.match(publications.frame, values, stored, on_planned)
+            return running.prepared.match(publications.frame, values, stored, on_planned, self.limits.results)
         except Exception:
             running.prepared.clear()
             raise
@@ -339,31 +367,40 @@ class Executor:
         """
         deadline = time.monotonic() + seconds
         rounds: list[float] = []
+        samples: dict[RunningChannel, tuple[PublicationBatch, DataFrame]] = {}
         working = list(channels)
         while working and not _is_settled(rounds, self.limits.warm_rounds):
             began = time.monotonic()
             for running in list(working):
-                if stopping.is_set() or time.monotonic() > deadline:
+                left_s = deadline - time.monotonic()
+                if stopping.is_set() or left_s <= 0:
                     return
                 try:
-                    with running.lock, self._limited(running):
-                        self._warm_up(running)
+                    with running.lock, self._limited(running, RunningExecution("warm-up"), left_s):
+                        if running.removed:
+                            working.remove(running)
+                        else:
+                            samples[running] = samples.get(running) or self._sample(running)
+                            self._warm_up(running, *samples[running])
                 except Exception as error:  # its executions fail and report it
                     logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
                     working.remove(running)
             rounds.append(time.monotonic() - began)
 
-    def _warm_up(self, running: RunningChannel) -> None:
+    def _sample(self, running: RunningChannel) -> tuple[PublicationBatch, DataFrame]:
+        """Return publications, and one list of values, for a warm-up."""
         channel = running.channel
-        running.warm = True
+        values = tuple(cast("Scalar", example_of(one.type)) for one in channel.parameters)
         publications = sample_batch(self.spark, self.log, running.datasets[channel.new])
-        values = self.tables.values(channel).parts()
+        return publications, self.spark.createDataFrame(values_table(channel, [(0, values)]))
+
+    def _warm_up(self, running: RunningChannel, publications: PublicationBatch, example: DataFrame) -> None:
+        running.warm = True
+        values = self.tables.values(running.channel).parts()
         if not values.base_rows:
-            examples = tuple(cast("Scalar", example_of(one.type)) for one in channel.parameters)
-            base = self.spark.createDataFrame(values_table(channel, [(0, examples)]))
-            values = replace(values, base=base, base_rows=1)
+            values = replace(values, base=example, base_rows=1)
         if self._prepared(running, publications, values) is None:
-            self._matching(running, publications)(values.base).toArrow()
+            SparkMatches(self._matching(running, publications)(values.base), most=self.limits.results).collect()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None

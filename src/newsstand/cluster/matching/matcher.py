@@ -27,10 +27,10 @@ from newsstand.cluster.matching.tables import values_table
 from newsstand.cluster.query.dialect import DISTANCE, SYNTAX
 from newsstand.cluster.query.parser import Body, parse_body
 from newsstand.cluster.query.rewrite import Broadcast, Views, evaluation_sql
-from newsstand.cluster.results.model import BatchTask
+from newsstand.cluster.results.model import BatchTask, require_at_most
 from newsstand.errors import BadQuery
 from newsstand.model import ChannelDefinition, Dataset, JsonObject, Values
-from newsstand.spark.internals import drop_global_views, first_line, physical_plan
+from newsstand.spark.internals import drop_global_views, first_line, limit_partitions, physical_plan
 
 _view_numbers = count(1)
 
@@ -111,6 +111,8 @@ class SparkMatches:
     frame: DataFrame
     on_executed: Callable[[], object] = lambda: None
     """Called when Spark has computed all rows."""
+    most: int | None = None
+    """Rows that are read at most; of more, each partition ends after one more than that, so that none is full."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Return all rows, some thousands at a time.
@@ -119,26 +121,35 @@ class SparkMatches:
         it holds the pieces of two partitions at most. That costs a job and a Python worker for each partition,
         about 0.2 s.
         """
-        for row in self.frame.mapInArrow(_pack, "piece binary").toLocalIterator(prefetchPartitions=True):
-            yield from pa.ipc.open_stream(row.piece)
+        rows = 0
+        for row in self._limited.mapInArrow(_pack, "piece binary").toLocalIterator(prefetchPartitions=True):
+            for batch in pa.ipc.open_stream(row.piece):
+                rows += batch.num_rows
+                require_at_most(self.most, rows)
+                yield batch
         self.on_executed()
 
     def collect(self) -> pa.Table | None:
         """Return all rows, fetched by one job; None if they exceed `spark.driver.maxResultSize` (1 GiB)."""
         try:
-            found = self.frame.toArrow()
+            found = self._limited.toArrow()
         except Exception as error:
             if "spark.driver.maxResultSize" in str(error):
                 return None
             raise
+        require_at_most(self.most, found.num_rows)
         self.on_executed()
         return found
 
     def map_partitions(self, task: BatchTask, schema: str) -> list[dict[str, object]]:
         """Run a task on every partition in its executor; return the rows of the attempts that Spark accepted."""
-        rows = self.frame.mapInArrow(task, schema).collect()
+        rows = self._limited.mapInArrow(task, schema).collect()
         self.on_executed()
         return [row.asDict() for row in rows]
+
+    @property
+    def _limited(self) -> DataFrame:
+        return self.frame if self.most is None else limit_partitions(self.frame, self.most + 1)
 
 
 def _pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

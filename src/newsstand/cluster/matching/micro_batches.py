@@ -122,31 +122,32 @@ class MicroBatches:
         self._execute = execute
         self._limits = limits
         self._backoff = Backoff(limits.first_retry_s, limits.longest_retry_s)
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
+        """Set to end the thread after the present micro-batch."""
         self._thread = threading.Thread(target=self._run, name=f"micro-batches of {dataset.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop, and return when the present micro-batch has been executed."""
-        self._stopping.set()
+        self.stopping.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             try:
                 self._follow(self._position())
             except Exception as error:
-                if self._stopping.is_set():
+                if self.stopping.is_set():
                     return
                 self.error = first_line(error)
                 logger.error("micro-batches of %s: %s", self.dataset.name, self.error)
-                self._stopping.wait(self._backoff.next_s())
+                self.stopping.wait(self._backoff.next_s())
 
     def _follow(self, position: int) -> None:
         name = self.dataset.name
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             head = self._log.wait(name, position, self._limits.wait_s)
-            if head > position and not self._stopping.is_set():
+            if head > position and not self.stopping.is_set():
                 through = min(head, position + self._max_batch)
                 self._execute(read_batch(self._spark, self._log, self.dataset, position, through))
                 position = through

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from newsstand.cluster.matching.matcher import match
+from newsstand.cluster.matching.matcher import SparkMatches, match
 from newsstand.cluster.matching.tables import TableParts
 from newsstand.cluster.query.parser import Body
 from newsstand.cluster.query.rewrite import Broadcast
 from newsstand.cluster.results.model import MATCH_SCHEMA
-from newsstand.spark.internals import Broadcasts, PlanTemplate, has_nested_loops, is_adaptive
+from newsstand.spark.internals import Broadcasts, PlanTemplate, can_reuse_broadcasts, is_adaptive, is_local
 
 Stored = DataFrame | TableParts
 """The stored records of a dataset: all, or the latest per key in parts."""
@@ -32,6 +32,8 @@ class PreparedChannel:
     body: Body
     most_values: int = 2_000_000
     """Lists of values that are broadcast at most; for more, each execution reads all of them."""
+    most_stored: int = 20_000
+    """Stored records that are broadcast at most, since a record that changes causes a new broadcast."""
     _base: _PreparedPlan = field(init=False)
     _changed: _PreparedPlan = field(init=False)
 
@@ -45,27 +47,41 @@ class PreparedChannel:
         values: TableParts,
         stored: Mapping[str, Stored],
         on_planned: Callable[[], object] = lambda: None,
+        most: int | None = None,
     ) -> pa.Table | None:
-        """Return the results of an execution, with the columns of `MATCHED`; None if it cannot be prepared."""
+        """Return the results of an execution, with the columns of `MATCHED`.
+
+        None if it cannot be prepared, or if a plan has more than `most` results, or too many for the driver.
+        """
         base = changed = None
-        if values.base_rows:
-            few = values.base_rows <= self.most_values and not is_adaptive(new.sparkSession)
-            base = self._base.frame(new, values.base, {}, stored, "others" if few else "new")
-            if base is None:
-                return None
         if values.has_changed:
-            changed = self._changed.frame(new, values.changed, {"values": values.changed}, stored, "others")
+            relations = {"values": values.changed}
+            changed = self._changed.frame(new, values.changed, relations, stored, "others", most)
             if changed is None:
+                return None
+        if values.base_rows:
+            base = self._base.frame(new, values.base, {}, stored, self._side(new, values, stored), most)
+            if base is None:
                 return None
         on_planned()
         found = [MATCH_SCHEMA.empty_table()]
-        if base is not None:
-            matched = base.toArrow()
-            stale = pa.array(values.stale_keys, pa.int64())
+        for frame, stale_keys in ((base, values.stale_keys), (changed, ())):
+            if frame is None:
+                continue
+            matched = SparkMatches(frame).collect()
+            if matched is None or (most is not None and matched.num_rows > most):
+                return None  # partitions may lack rows
+            stale = pa.array(stale_keys, pa.int64())
             found.append(matched.filter(pc.invert(pc.is_in(matched["stream"], stale))))
-        if changed is not None:
-            found.append(changed.toArrow())
         return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
+
+    def _side(self, new: DataFrame, values: TableParts, stored: Mapping[str, Stored]) -> Broadcast:
+        few = (
+            values.base_rows <= self.most_values
+            and all(is_local(one) for one in stored.values() if isinstance(one, DataFrame))
+            and sum(one.base_rows for one in stored.values() if isinstance(one, TableParts)) <= self.most_stored
+        )
+        return "others" if few and not is_adaptive(new.sparkSession) else "new"
 
     def clear(self) -> None:
         """Release what is broadcast, after a failure or the last execution."""
@@ -90,6 +106,7 @@ class _PreparedPlan:
         changing: Mapping[str, DataFrame],
         stored: Mapping[str, Stored],
         side: Broadcast,
+        most: int | None,
     ) -> DataFrame | None:
         """Return the results of an execution; None if it cannot be prepared."""
         relations = {"new": new, **changing}
@@ -105,7 +122,7 @@ class _PreparedPlan:
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
             self._template = self._prepared(relations, values, frames, side)
         frame = None if self._template is None else self._template.frame(relations)
-        return None if frame is None else self._broadcasts.reuse(frame)
+        return None if frame is None else self._broadcasts.reuse(frame, None if most is None else most + 1)
 
     def _prepared(
         self,
@@ -114,11 +131,13 @@ class _PreparedPlan:
         stored: Mapping[str, DataFrame],
         side: Broadcast,
     ) -> PlanTemplate | None:
-        matched = match(self._body, relations["new"], stored, values, side)
-        if side == "others" and has_nested_loops(matched):
-            # Loops over the values are divided among the tasks that have them.
-            matched = match(self._body, relations["new"], stored, values, "new")
-        return PlanTemplate.of(matched, relations)
+        if side == "others":
+            # With rows in the plan Spark may find before the execution that none is left to join.
+            spark = relations["new"].sparkSession
+            unknown = spark.createDataFrame(spark.sparkContext.emptyRDD(), relations["new"].schema)
+            if not can_reuse_broadcasts(match(self._body, unknown, stored, values, side)):
+                side = "new"
+        return PlanTemplate.of(match(self._body, relations["new"], stored, values, side), relations)
 
     def clear(self) -> None:
         self._inputs, self._template = (), None

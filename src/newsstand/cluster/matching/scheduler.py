@@ -86,8 +86,9 @@ class Scheduler:
         self._tasks.append(PeriodicTask(work, seconds, time.monotonic() + seconds))
 
     def start(self) -> None:
-        """Start executing."""
-        self._timer.start()
+        """Start executing, unless it has been stopped."""
+        if not self._stopping.is_set():
+            self._timer.start()
 
     def stop(self) -> None:
         """Stop; a running execution is either stored whole or not at all."""
@@ -99,6 +100,8 @@ class Scheduler:
             channels = list(self._channels.values())
         for running in channels:
             self.executor.remove(running)
+        for one in self._micro_batches.values():
+            one.stopping.set()
         for one in self._micro_batches.values():
             one.stop()
         self._pool.shutdown(cancel_futures=True)

@@ -61,7 +61,7 @@ class CachedTable(Generic[Item]):
     key: str
     load: Callable[[], Mapping[Key, Item]]
     build: Callable[[Iterable[Item]], pa.Table]
-    min_changes: int = 20_000
+    min_changes: int = 4_000
     """Changes up to which no new base is built."""
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class CachedTable(Generic[Item]):
         with self._building:
             with self._lock:
                 changes = len(self._changed) + len(self._removed)
-                few = changes <= max(self.min_changes, self._rows // 5)
+                few = changes <= max(self.min_changes, self._rows // 20)
                 if self._base is not None and few and not self._reload:
                     return self._parts_of(self._base)
                 # Later changes are kept apart; earlier ones are in what is loaded now.
@@ -115,11 +115,9 @@ class CachedTable(Generic[Item]):
                 self._parts = self._frame = None
                 self._reload = False
             old, self._base = self._base, None  # a failure below must not leave a base without its changes
-            try:
-                self._base = self._new_base()
-            finally:
-                if old is not None:
-                    old.unpersist()
+            if old is not None:
+                old.unpersist()  # first: equal rows would share its entry in Spark's cache
+            self._base = self._new_base()
             with self._lock:
                 return self._parts_of(self._base)
 

@@ -23,6 +23,7 @@ from newsstand.cluster.results.model import (
     ResultDatabase,
     StagedRows,
     Transaction,
+    require_at_most,
     unknown_streams,
 )
 from newsstand.wire.cluster import AttachedPage, StreamResult
@@ -82,11 +83,16 @@ class ResultStore:
             transaction.run("DELETE FROM channels WHERE name = :name", name=channel)
 
     def store(
-        self, execution: Execution, matches: Matches = (), now_ms: Callable[[], int] | None = None
+        self,
+        execution: Execution,
+        matches: Matches = (),
+        now_ms: Callable[[], int] | None = None,
+        most: int | None = None,
     ) -> ExecutionOutcome:
         """Store an execution exactly once: results, heads of streams, the channel's position, outboxes.
 
         With `now_ms` its time is that at which all matches are loaded, and not `at_ms` of the execution.
+        Of more matches than `most`, none is stored: raise TooManyResults.
         If the channel's position is at or past `through` already, nothing changes. If it is not at `after`, raise
         ValueError.
         """
@@ -94,14 +100,13 @@ class ResultStore:
             if earlier := self._find_earlier(transaction, execution, "read"):
                 return earlier
             expect_few = self._expected(transaction, execution) <= self._few
-        with (
-            self._database.staging(matches, self._few, expect_few) as staged,
-            self._database.writing() as transaction,
-        ):
-            if earlier := self._find_earlier(transaction, execution, "change"):
-                return earlier
-            at_ms = execution.at_ms if now_ms is None else now_ms()
-            return self._store(transaction, replace(execution, at_ms=at_ms), staged)
+        with self._database.staging(matches, self._few, expect_few) as staged:
+            require_at_most(most, staged.rows)
+            with self._database.writing() as transaction:
+                if earlier := self._find_earlier(transaction, execution, "change"):
+                    return earlier
+                at_ms = execution.at_ms if now_ms is None else now_ms()
+                return self._store(transaction, replace(execution, at_ms=at_ms), staged)
 
     def _find_earlier(
         self, transaction: Transaction, execution: Execution, purpose: str

@@ -169,6 +169,19 @@ class PositionsExpired(NewsstandError):
         return {**super().problem(), "earliest": self.earliest}
 
 
+class TooManyResults(NewsstandError):
+    """An execution has more results than the settings allow."""
+
+
+def require_at_most(most: int | None, results: int) -> None:
+    """Raise TooManyResults if an execution has more results than that."""
+    if most is not None and results > most:
+        raise TooManyResults(
+            f"the execution has more than {most:,} results; make the query more selective, or raise "
+            "execution_results of [cluster]"
+        )
+
+
 def unknown_streams(count: int, channel: str) -> ValueError:
     """Return the error for results of streams that a channel does not have."""
     return ValueError(f"{count} results belong to streams that channel '{channel}' does not have")

@@ -143,7 +143,7 @@ class FileLog(Log):
         self._read_only = read_only
         self._writers: dict[str, FileLogWriter] = {}
         self._opening = threading.Lock()
-        self._appended = threading.Condition()
+        self._appended: dict[str, threading.Condition] = {}
         self._lock: int | None = None
         if not read_only:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -162,8 +162,9 @@ class FileLog(Log):
     ) -> AppendResult:
         require_appendable(lines, key)
         result = self._writer(dataset).append(lines, at_ms, key, publisher)
-        with self._appended:
-            self._appended.notify_all()
+        appended = self._appended.setdefault(dataset, threading.Condition())
+        with appended:
+            appended.notify_all()
         return result
 
     def head(self, dataset: str) -> int:
@@ -197,8 +198,9 @@ class FileLog(Log):
     def wait(self, dataset: str, after: int, timeout_s: float) -> int:
         if self._read_only:
             return super().wait(dataset, after, timeout_s)
-        with self._appended:
-            self._appended.wait_for(lambda: self._lock is None or self.head(dataset) > after, timeout_s)
+        appended = self._appended.setdefault(dataset, threading.Condition())
+        with appended:
+            appended.wait_for(lambda: self._lock is None or self.head(dataset) > after, timeout_s)
         return self.head(dataset)
 
     def verify(self) -> None:
@@ -225,8 +227,9 @@ class FileLog(Log):
             if self._lock is not None:
                 os.close(self._lock)
                 self._lock = None
-        with self._appended:
-            self._appended.notify_all()
+        for appended in list(self._appended.values()):
+            with appended:
+                appended.notify_all()
 
     def _folder(self, dataset: str) -> Path:
         require_name(f"dataset {dataset[:80]!r}", dataset, BadInput)
