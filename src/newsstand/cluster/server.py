@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -87,6 +88,8 @@ def serve(
         check_certificate(app.cluster.certificate, app.cluster.key)
         cluster = stack.enter_context(open_cluster(app, folder, master, conf))
         tokens = load_tokens(app.tokens, platform_secret(app.folder, app.cluster.secret_file, folder), folder, say)
+        # A thread that has an answer of Spark waits for Python's lock at most this long, and not 5 ms each time.
+        sys.setswitchinterval(0.001)
         cluster.start(app.cluster.warm_up_s)
         stack.callback(cluster.stop)
         server = uvicorn.Server(server_config(create_api(cluster, tokens, app.cluster), app.cluster))

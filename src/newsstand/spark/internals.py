@@ -6,13 +6,15 @@ This is the one place to look at when Spark is upgraded.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from threading import Thread
 from typing import Any
 
 import pyarrow as pa
+from py4j.java_gateway import JavaClass
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,6 +24,12 @@ from pyspark.sql.types import StructType
 def jvm(spark: SparkSession) -> Any:
     """Return the driver's JVM, whose Java classes are its attributes."""
     return spark.sparkContext._jvm
+
+
+def _java_class(spark: SparkSession, name: str) -> Any:
+    """Return a Java class without the requests by which the attributes of `jvm` look for each part of its name."""
+    gateway: Any = spark.sparkContext._gateway
+    return JavaClass(name, gateway._gateway_client)
 
 
 def long_array(spark: SparkSession, numbers: Collection[int]) -> Any:
@@ -124,9 +132,26 @@ def _executed(frame: DataFrame, plan: Any, most: int | None) -> DataFrame:
     if most is not None:
         # On top of the finished plan: the code that Spark generates for a limit within it has a new name each
         # time, and would be compiled for each execution.
-        plan = jvm(spark).org.apache.spark.sql.execution.LocalLimitExec(most, plan)
+        plan = _java_class(spark, "org.apache.spark.sql.execution.LocalLimitExec")(most, plan)
     rows = plan.execute()
     return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), spark)
+
+
+def arrow_frame(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """Return a table that has the Arrow types of a schema as a frame.
+
+    `spark.createDataFrame` does the same, with four times as many requests to the JVM.
+    """
+    context: Any = spark.sparkContext
+    if context._encryption_enabled:
+        return spark.createDataFrame(table, schema)
+    with NamedTemporaryFile(dir=context._temp_dir) as file:
+        with pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+        file.flush()
+        python = _java_class(spark, "org.apache.spark.sql.api.python.PythonSQLUtils")
+        batches = python.readArrowStreamFromFile(file.name)
+        return DataFrame(python.toDataFrame(batches, schema.json(), spark._jsparkSession), spark)
 
 
 def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
@@ -151,10 +176,10 @@ class PlanTemplate:
     """
 
     spark: SparkSession
-    leaves: Mapping[Way, tuple[str, Any]]
-    """The local relations, by name."""
-    inner: Mapping[Way, tuple[Any, Any]]
-    """The nodes on the ways to them, with their children."""
+    leaves: Mapping[Way, tuple[str, Any, Any, Any]]
+    """The local relations: name, node, columns and stream."""
+    inner: Mapping[Way, tuple[Any, Any, Sequence[int]]]
+    """The nodes on the ways to them: node, children, and the indices of those on such a way."""
 
     @classmethod
     def of(cls, frame: DataFrame, relations: Mapping[str, DataFrame]) -> PlanTemplate | None:
@@ -172,23 +197,23 @@ class PlanTemplate:
             return None
         for name, one in rows.items():
             names.put(one, name)
-        leaves: dict[Way, tuple[str, Any]] = {}
-        inner: dict[Way, tuple[Any, Any]] = {}
+        leaves: dict[Way, tuple[str, Any, Any, Any]] = {}
+        inner: dict[Way, tuple[Any, Any, Sequence[int]]] = {}
 
         def visit(node: Any, way: Way) -> bool:
             children = node.children()
             if _is_local(node):
                 name = names.get(node.data())
                 if name is not None:
-                    leaves[way] = name, node
+                    leaves[way] = name, node, node.output(), node.stream()
                 return name is not None
-            found = [visit(children.apply(index), (*way, index)) for index in range(children.size())]
-            if any(found):
-                inner[way] = node, children
-            return any(found)
+            found = [index for index in range(children.size()) if visit(children.apply(index), (*way, index))]
+            if found:
+                inner[way] = node, children, found
+            return bool(found)
 
         visit(plan, ())
-        return cls(spark, leaves, inner) if {name for name, _ in leaves.values()} == set(relations) else None
+        return cls(spark, leaves, inner) if {one[0] for one in leaves.values()} == set(relations) else None
 
     def frame(self, relations: Mapping[str, DataFrame]) -> DataFrame | None:
         """Return the frame with other relations; None if one of them is kept outside of the plan."""
@@ -198,23 +223,21 @@ class PlanTemplate:
         _activate(self.spark)
         plan = self._replaced((), rows)
         plan.setAnalyzed()
-        ofRows = jvm(self.spark).org.apache.spark.sql.classic.Dataset.ofRows
-        return DataFrame(ofRows(self.spark._jsparkSession, plan), self.spark)
+        dataset = _java_class(self.spark, "org.apache.spark.sql.classic.Dataset")
+        return DataFrame(dataset.ofRows(self.spark._jsparkSession, plan), self.spark)
 
     def _replaced(self, way: Way, rows: Mapping[str, Any]) -> Any:
         if way in self.leaves:
-            name, leaf = self.leaves[way]
-            return leaf.copy(leaf.output(), rows[name], False, leaf.stream())
-        node, children = self.inner[way]
-        for index in range(children.size()):
-            below = (*way, index)
-            if below in self.leaves or below in self.inner:
-                children = children.updated(index, self._replaced(below, rows))
+            name, leaf, columns, stream = self.leaves[way]
+            return leaf.copy(columns, rows[name], False, stream)
+        node, children, indices = self.inner[way]
+        for index in indices:
+            children = children.updated(index, self._replaced((*way, index), rows))
         return node.withNewChildren(children)
 
 
 def _is_local(plan: Any) -> bool:
-    return bool(plan.getClass().getSimpleName() == "LocalRelation")
+    return bool(plan.nodeName() == "LocalRelation")
 
 
 def _local_rows(frame: DataFrame) -> Any:
@@ -239,7 +262,6 @@ class Broadcasts:
         It has the same rows, or at most this number from each partition.
         """
         spark = frame.sparkSession
-        _activate(spark)
         used: list[Any] = []
         plan = self._with_known(spark, frame._jdf.queryExecution().executedPlan(), used)
         gone = [one for one in self._known if all(one is not other for other in used)]
@@ -255,12 +277,12 @@ class Broadcasts:
             _destroy(one)
 
     def _with_known(self, spark: SparkSession, node: Any, used: list[Any]) -> Any:
-        if node.getClass().getSimpleName() == "BroadcastExchangeExec":
+        if node.nodeName() == "BroadcastExchange":
             for one in (*used, *self._known):
                 if one.sameResult(node):
                     if all(one is not other for other in used):
                         used.append(one)
-                    reused = jvm(spark).org.apache.spark.sql.execution.exchange.ReusedExchangeExec
+                    reused = _java_class(spark, "org.apache.spark.sql.execution.exchange.ReusedExchangeExec")
                     return reused(node.output(), one)
             used.append(node)
             return node
@@ -275,7 +297,8 @@ class Broadcasts:
 
 def _activate(spark: SparkSession) -> None:
     """Make a session the active one of this thread in the JVM: new physical plans belong to it."""
-    jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    session = _java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    session.setActiveSession(spark._jsparkSession)
 
 
 def _destroy(exchange: Any) -> None:

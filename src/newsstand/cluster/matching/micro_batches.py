@@ -22,7 +22,7 @@ from newsstand.cluster.ingest.validator import item_type
 from newsstand.cluster.log.contract import Log
 from newsstand.concurrency.pacing import Backoff
 from newsstand.model import Dataset
-from newsstand.spark.internals import first_line
+from newsstand.spark.internals import arrow_frame, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class PublicationBatch:
         if self.table is None:
             return PublicationBatch(self.frame.where(F.col("_seq") > after), after, self.through)
         table = self.table.filter(pc.greater(self.table["_seq"], after))
-        frame = self.frame.sparkSession.createDataFrame(table, self.frame.schema)
+        frame = arrow_frame(self.frame.sparkSession, table, self.frame.schema)
         return PublicationBatch(frame, after, self.through, table)
 
 
@@ -53,7 +53,7 @@ def read_batch(spark: SparkSession, log: Log, dataset: Dataset, after: int, thro
     table = log.table(dataset, after, through)
     if table is None:
         return PublicationBatch(log.frame(spark, dataset, after, through), after, through)
-    return PublicationBatch(spark.createDataFrame(table, spark_schema(dataset)), after, through, table)
+    return PublicationBatch(arrow_frame(spark, table, spark_schema(dataset)), after, through, table)
 
 
 SAMPLE_RECORDS = 5
@@ -81,7 +81,7 @@ def sample_batch(spark: SparkSession, log: Log, dataset: Dataset) -> Publication
     record = {field.name: example_of(field.type) for field in dataset.fields}
     made = [{**record, "_seq": seq, "_at": _EXAMPLES["timestamp"], "_page": None} for seq in range(SAMPLE_RECORDS)]
     table = pa.Table.from_pylist(made, arrow_schema(dataset))
-    return PublicationBatch(spark.createDataFrame(table, spark_schema(dataset)), 0, SAMPLE_RECORDS, table)
+    return PublicationBatch(arrow_frame(spark, table, spark_schema(dataset)), 0, SAMPLE_RECORDS, table)
 
 
 @dataclass(frozen=True)
