@@ -29,6 +29,7 @@ LISTS = {
     "cluster": {
         "/datasets",
         "/channels",
+        "/executions",
         "/channels/{channel}/suspensions",
         "/brokers",
         "/brokers/{broker}/subscriptions",

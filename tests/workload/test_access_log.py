@@ -237,6 +237,6 @@ def test_prefixes_may_have_other_lengths(
 
 
 def test_prefix_rejected_when_out_of_range(spark: SparkSession) -> None:
-    host = spark.range(1).select(F.lit("192.0.2.1"))[0]
+    host = spark.range(1).select(F.lit("192.0.2.1").alias("host"))[0]
     with pytest.raises(BadOption, match="prefix_v4 33: must be within 0 … 32"):
         network(host, prefix_v4=33)
