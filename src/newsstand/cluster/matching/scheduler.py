@@ -38,7 +38,9 @@ class SchedulerLimits:
     concurrency: int = 64
     """Executions that run at the same time: a long one must leave room for the others."""
     patience_s: float = 1.0
-    """Seconds that channels sharing a reading of the log wait for one another."""
+    """Seconds that channels which share a micro-batch wait for one another."""
+    reading_patience_s: float = 3.0
+    """The same for a micro-batch that each of them would otherwise read from the log again."""
     micro_batches: MicroBatchLimits = MicroBatchLimits()  # noqa: RUF009
 
 
@@ -251,7 +253,8 @@ class Scheduler:
         if shared is not None:
             shared.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         try:
-            wait([self._start(one, through, batch) for one in current], self.limits.patience_s)
+            patience_s = self.limits.patience_s if shared is None else self.limits.reading_patience_s
+            wait([self._start(one, through, batch) for one in current], patience_s)
         finally:
             if shared is not None:
                 shared.unpersist()  # slow channels read the log
