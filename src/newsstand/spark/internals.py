@@ -129,6 +129,7 @@ def limit_partitions(frame: DataFrame, rows: int) -> DataFrame:
 def _executed(frame: DataFrame, plan: Any, most: int | None) -> DataFrame:
     """Return the rows of a frame by this physical plan, at most this number from each partition."""
     spark = frame.sparkSession
+    _activate(spark)
     if most is not None:
         # On top of the finished plan: the code that Spark generates for a limit within it has a new name each
         # time, and would be compiled for each execution.

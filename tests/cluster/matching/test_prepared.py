@@ -177,6 +177,12 @@ def test_prepared_plan_is_used_in_another_thread(town: Town) -> None:
     table.close()
 
 
+def test_partitions_are_limited_in_another_thread(town: Town) -> None:
+    new = town.publications(6)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: limit_partitions(new, 2).toArrow().num_rows).result() <= 2 * 2
+
+
 def test_values_are_not_broadcast_with_many_stored_records(town: Town) -> None:
     prepared = PreparedChannel(body_of(QUERIES["emrgn-nm(U)"]), most_stored=3)
     table = town.values_for(prepared.body)
