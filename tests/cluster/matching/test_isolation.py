@@ -75,6 +75,12 @@ def test_endless_channels_delay_no_other_and_can_be_dropped(tmp_path: Path) -> N
             assert status("pairs")["executing_seconds"] is not None
             assert status("alike")["executing_seconds"] is not None
             publish(f"after {number}")
+        executions = cluster.client.get("/executions").raise_for_status().json()["executions"]
+        shown = [(one["channel"], one["phase"], one["after"], one["through"]) for one in executions]
+        assert [one for one in shown if one[0] != "quick"] == [
+            ("alike", "execution", 0, 1),
+            ("pairs", "execution", 0, 1),
+        ]
         assert task_seconds(cluster) > 0.0, "otherwise these threads are not the ones that are measured"
         for slow in ("pairs", "alike"):
             cluster.client.delete(f"/channels/{slow}", timeout=60).raise_for_status()

@@ -112,7 +112,8 @@ class SparkMatches:
     on_executed: Callable[[], object] = lambda: None
     """Called when Spark has computed all rows."""
     most: int | None = None
-    """Rows that are read at most; of more, each partition ends after one more than that, so that none is full."""
+    """The largest number of rows: of more, a task ends after one row more than that, and reading them raises
+    TooManyResults. After `map_partitions` it is the store that counts what the tasks have staged."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Return all rows, some thousands at a time.
