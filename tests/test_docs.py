@@ -34,7 +34,7 @@ from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.query.dialect import REJECTED
 from newsstand.cluster.server import create_api
 from newsstand.cluster.service import DataCluster
-from newsstand.wire.notifications import Notification, PageOffer, StreamProgress, SuspendedStream
+from newsstand.wire.notifications import Notification, PageOffer, StreamDelivery, StreamProgress, SuspendedStream
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -295,6 +295,14 @@ def test_notification_fields_are_all_in_reference(shape: type[msgspec.Struct]) -
     section = (REFERENCE / "http-api.md").read_text().partition("\n## Webhooks\n")[2].partition("\n### ")[0]
     rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
     assert [name for name in shape.__struct_fields__ if f"`{name}`" not in rows and f".{name}`" not in rows] == []
+
+
+@pytest.mark.parametrize("name", StreamDelivery.__struct_fields__)
+def test_delivery_report_fields_are_all_in_example(name: str) -> None:
+    section = (
+        (REFERENCE / "broker-api.md").read_text().partition("\n### `POST /deliveries`\n")[2].partition("\n### ")[0]
+    )
+    assert f'"{name}": ' in section
 
 
 @pytest.mark.parametrize("key", keys_of(ClusterSettings))

@@ -147,7 +147,7 @@ class Retention:
     count: int | None = None
 
 
-Delivery = Literal["auto", "pull", "push"]
+DeliveryMode = Literal["auto", "pull", "push"]
 """What notifications of brokers carry: positions and all results if they are few and small (auto), positions only
 (pull), or positions and as many results as have room (push)."""
 
@@ -163,7 +163,7 @@ class ChannelDefinition:
     parameters: tuple[Parameter, ...] = ()
     period_s: float | None = None
     """Seconds between executions of a repetitive channel; None if it is continuous."""
-    delivery: Delivery = "auto"
+    delivery: DeliveryMode = "auto"
     """Whether notifications of brokers carry results."""
     retention: Retention = field(default_factory=Retention)
     bind: tuple[tuple[str, str], ...] = ()

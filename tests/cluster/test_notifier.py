@@ -20,7 +20,7 @@ from newsstand.auth.signing import HEADER, Recipient, verify_head
 from newsstand.cluster.notifier import Notifier, NotifierLimits, notification_body
 from newsstand.cluster.results.database_sqlite import SqliteResultDatabase
 from newsstand.cluster.results.stores import ResultStores
-from newsstand.model import BackendSubscription, Broker, Delivery, Retention
+from newsstand.model import BackendSubscription, Broker, DeliveryMode, Retention
 from newsstand.wire.notifications import read_notification
 
 NOW_MS = 1_700_000_000_000
@@ -114,7 +114,7 @@ def store(tmp_path: Path) -> Iterator[ResultStores]:
 @contextmanager
 def notifying(
     store: ResultStores,
-    delivery: Callable[[str], Delivery] = lambda channel: "auto",
+    delivery: Callable[[str], DeliveryMode] = lambda channel: "auto",
     on_delivery: Callable[[str, bool], None] = lambda broker, answered: None,
     **limits: float,
 ) -> Iterator[Notifier]:

@@ -96,7 +96,7 @@ class ResultIteration:
         cursor.due, cursor.head = False, 0  # notifications during the read raise it again
         key = cursor.subscription.id
         try:
-            delivery = await self.fetch(key, cursor.seen)
+            batch = await self.fetch(key, cursor.seen)
         except ResultsRemoved as error:
             self._skip(cursor, error.earliest, error)
             return []
@@ -113,13 +113,11 @@ class ResultIteration:
             return []
         cursor.moved = False
         results = [
-            self._completed(cursor, one, delivery.read_ms)
-            for one in delivery.results
-            if one.position > cursor.seen
+            self._completed(cursor, one, batch.read_ms) for one in batch.results if one.position > cursor.seen
         ]
-        cursor.due = bool(results) and delivery.next is not None
-        cursor.advance(delivery.head if results else min(delivery.head, cursor.seen))
-        if results or delivery.head <= cursor.seen:
+        cursor.due = bool(results) and batch.next is not None
+        cursor.advance(batch.head if results else min(batch.head, cursor.seen))
+        if results or batch.head <= cursor.seen:
             cursor.backoff = None
             cursor.cancel_timer()
         else:  # the broker has promised results: read again, with back-off

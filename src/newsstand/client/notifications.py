@@ -36,6 +36,7 @@ class Cursor:
         self.wake = wake
         self.seen = self.done = after
         self.acked = self.sent = min(after, subscription.position)
+        """`sent` is the last position that was acknowledged over this connection, confirmed or not."""
         self.head = 0
         """The last position that the connected broker reported; 0 if none."""
         self.missed = 0

@@ -79,14 +79,14 @@ class Publisher:
         if not isinstance(type, str) or re.fullmatch(r"[!-~][ -~]{0,126}", type) is None:
             raise UsageError(f"{type!r}: not a media type such as text/html")
         content = bytes(content)
-        response = await self._named("PUT", name, content=content, headers={"Content-Type": type})
+        response = await self._request_page("PUT", name, content=content, headers={"Content-Type": type})
         return decoded(accepted(response), NamedPage)
 
     async def drop_page(self, name: str) -> None:
         """Delete the page of a name; raise `ResourceNotFound` if there is none."""
-        accepted(await self._named("DELETE", name))
+        accepted(await self._request_page("DELETE", name))
 
-    async def _named(self, method: str, name: str, **more: Any) -> ApiResponse:
+    async def _request_page(self, method: str, name: str, **more: Any) -> ApiResponse:
         if not isinstance(name, str) or not is_page_name(name):
             raise UsageError(f"{name!r}: not a page name: use letters, digits, ._~- and slashes")
         return await self._request(method, f"/named/{name}", **more)

@@ -24,7 +24,7 @@ from newsstand.cluster.ingest.schema import dataset_table, parse_dataset
 from newsstand.cluster.query.parser import channel_table, parse_body, parse_channel
 from newsstand.config.files import FULL, write_atomically
 from newsstand.errors import BadApp, BadInput, NoRoom, NotFound
-from newsstand.model import ChannelDefinition, Dataset, Delivery, Parameter
+from newsstand.model import ChannelDefinition, Dataset, DeliveryMode, Parameter
 
 Table = dict[str, object]
 Definition = TypeVar("Definition", Dataset, ChannelDefinition)
@@ -43,10 +43,12 @@ class Exists(Conflict):
 
 
 class Override(msgspec.Struct, frozen=True):
-    """A definition `now` (None if dropped) that replaces the declaration in the file with the hash `over`."""
+    """A change over HTTP, which replaces the declaration in newsstand.toml."""
 
     now: Table | None
+    """The present definition; None if it was dropped."""
     over: str | None
+    """The hash of the declaration that it replaces; None if the file declares nothing of that name."""
 
 
 class StreamKey(msgspec.Struct, frozen=True):
@@ -151,7 +153,7 @@ class Catalog:
         """Return one channel; raise NotFound."""
         return self._channels.one(name)
 
-    def delivery(self, name: str) -> Delivery:
+    def delivery(self, name: str) -> DeliveryMode:
         """Return what notifications of a channel carry; positions only for an unknown one."""
         channel = self._channels.current.get(name)
         return "pull" if channel is None else channel.delivery

@@ -24,14 +24,14 @@ from newsstand.cluster.results.stores import ResultStores
 from newsstand.concurrency.background_loop import BackgroundTask
 from newsstand.concurrency.pacing import Backoff
 from newsstand.http.client import HttpClient, RequestError, ResponseTooLarge, raw_path, read_bounded, trust
-from newsstand.model import Broker, Delivery
+from newsstand.model import Broker, DeliveryMode
 from newsstand.wire.cluster import StreamResult
 from newsstand.wire.notifications import PING, Notification, PageOffer, StreamProgress
 
 logger = logging.getLogger(__name__)
 
 
-class DeliveryStatus(TypedDict):
+class OutboxStatus(TypedDict):
     """The state of a broker's outbox; `pending` counts up to `NotifierLimits.counted`."""
 
     pending: int
@@ -47,7 +47,9 @@ class _BrokerTask:
 
     broker: Broker
     due: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the outbox may have new entries."""
     registered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the broker has registered, which ends a back-off."""
     task: asyncio.Task[None] = field(init=False)
     is_present: bool = False
     """Whether the broker is known not to be away: only its own task marks it away."""
@@ -69,9 +71,9 @@ class _PreparedNotification(NamedTuple):
     is_last: bool
 
 
-def signature_headers(broker: Broker, url: str, body: bytes, timestamp: int, delivery: int) -> dict[str, str]:
+def signature_headers(broker: Broker, url: str, body: bytes, timestamp: int, delivery_id: int) -> dict[str, str]:
     """Return the headers of a signed JSON request to a broker."""
-    signature = sign(broker.secret, Recipient(broker.name, raw_path(url)), body, timestamp, delivery)
+    signature = sign(broker.secret, Recipient(broker.name, raw_path(url)), body, timestamp, delivery_id)
     return {"Content-Type": "application/json", HEADER: signature}
 
 
@@ -113,11 +115,14 @@ class Notifier(BackgroundTask):
         limits: NotifierLimits = NotifierLimits(),  # noqa: B008
         *,
         jitter: Callable[[], float] = random.random,
-        delivery: Callable[[str], Delivery] = lambda channel: "auto",
+        delivery: Callable[[str], DeliveryMode] = lambda channel: "auto",
         on_delivery: Callable[[str, bool], None] = lambda broker, answered: None,
         authority: Path | None = None,
     ) -> None:
-        """`jitter` returns numbers from 0 to 1; `authority` is a file of certificates to trust in brokers."""
+        """`delivery` returns the mode of a channel; `on_delivery` gets a broker, and whether it has answered.
+
+        `jitter` returns numbers from 0 to 1; `authority` is a file of certificates to trust in brokers.
+        """
         super().__init__("notifier", self.run)
         self._stores = stores
         self._now_ms = now_ms
@@ -147,7 +152,7 @@ class Notifier(BackgroundTask):
         self._call_soon(hurry)
         self.wake()
 
-    def status(self, broker: str) -> DeliveryStatus:
+    def status(self, broker: str) -> OutboxStatus:
         """Return the status of one broker."""
         due = self._stores.outbox.due(broker, self._limits.counted)
         task = self._tasks.get(broker)
@@ -248,7 +253,7 @@ class Notifier(BackgroundTask):
         if not due:
             one.has_more = False
             return None
-        delivery: Delivery = "pull" if due[0].channel is None else self._delivery(due[0].channel)
+        delivery: DeliveryMode = "pull" if due[0].channel is None else self._delivery(due[0].channel)
         body = notification_body(self._stores, due[0], delivery, self._limits)
         return _PreparedNotification(due[0], body, is_last=len(due) == 1)
 
@@ -289,11 +294,11 @@ class Notifier(BackgroundTask):
                 one.failures = 0
         one.registered.clear()
 
-    async def _post(self, http: HttpClient, one: _BrokerTask, body: bytes, delivery: int) -> bool:
+    async def _post(self, http: HttpClient, one: _BrokerTask, body: bytes, delivery_id: int) -> bool:
         """Return whether the broker answered with 2xx in time. Redirects are not followed."""
         url = one.broker.callback
         try:
-            headers = signature_headers(one.broker, url, body, self._now_ms() // 1000, delivery)
+            headers = signature_headers(one.broker, url, body, self._now_ms() // 1000, delivery_id)
             timeout_s = self._limits.timeout_s + len(body) / self._limits.bytes_per_s
             async with http.stream("POST", url, content=body, headers=headers, timeout_s=timeout_s) as response:
                 with suppress(ResponseTooLarge):
@@ -306,7 +311,7 @@ class Notifier(BackgroundTask):
 
 
 def notification_body(
-    stores: ResultStores, entry: OutboxEntry, delivery: Delivery = "pull", limits: NotifierLimits | None = None
+    stores: ResultStores, entry: OutboxEntry, delivery: DeliveryMode = "pull", limits: NotifierLimits | None = None
 ) -> bytes:
     """Return the body of a notification with the results that `delivery` carries within the limits.
 

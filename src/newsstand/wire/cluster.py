@@ -110,7 +110,7 @@ class StreamSuspension(msgspec.Struct, frozen=True):
 
 
 class StreamStatus(NamedTuple):
-    """The first and the last position of a stream at the cluster, and whether it is suspended."""
+    """The last and the first position of a stream at the cluster, and whether it is suspended."""
 
     head: int
     earliest: int

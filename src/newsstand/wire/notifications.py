@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class StreamProgress(msgspec.Struct, Generic[R], omit_defaults=True):
-    """The position that a stream has reached; in push mode also the first of its new results."""
+    """The position that a stream has reached, and the first of its new results if the notification carries any."""
 
     subscription: str
     position: int
@@ -41,6 +41,7 @@ class Notification(msgspec.Struct, Generic[R]):
     """What happened to streams of one broker. Notifications are idempotent and may arrive in any order."""
 
     delivery: int = 0
+    """Its number, which rises for each broker: the id of the entry in the outbox."""
     execution: int | None = None
     """None for a summary, and when streams were suspended or resumed."""
     channel: str | None = None
@@ -48,9 +49,13 @@ class Notification(msgspec.Struct, Generic[R]):
     at_ms: int | None = None
     """When the execution was stored, the broker returned (summary), or suspensions changed."""
     mode: Literal["pull", "push"] = "pull"
+    """`push` if it carries results; the broker reads those that it does not carry."""
     streams: list[StreamProgress[R]] = []
+    """The streams that advanced, by the broker's subscriptions."""
     pages: list[PageOffer] = []
+    """The pages that the execution matched."""
     summary: bool = False
+    """Whether it is the one notification after an absence of the broker."""
     suspended: list[SuspendedStream] | msgspec.UnsetType | None = msgspec.UNSET
     """All suspended streams of the channel, or in a summary of the broker; absent if none has changed."""
 

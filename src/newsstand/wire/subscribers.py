@@ -14,8 +14,8 @@ Id = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 ChannelName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
-EPOCH = 2**20
-"""Versions of one epoch: those of a later epoch are all higher, whatever the clocks of brokers say."""
+VERSIONS_PER_EPOCH = 2**20
+"""Versions of a later epoch are all higher, whatever the clocks of brokers say."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class SubscriberRecord(msgspec.Struct):
     clock: int = 0
     """The highest version that any change of its subscriptions has had."""
     epoch: int = 0
-    """The epoch of its last move or change by an operator; 0 without a coordinator."""
+    """The serial number of its last move, or of its last change by an operator; 0 without a coordinator."""
     born: int = 0
     """The epoch in which it was registered: an account of an earlier one is another account."""
     disabled: bool = False
@@ -66,7 +66,7 @@ class SubscriberRecord(msgspec.Struct):
 
     def next_version(self) -> int:
         """Return a version above all that are known, and above all of earlier epochs."""
-        self.clock = max(self.clock + 1, self.epoch * EPOCH)
+        self.clock = max(self.clock + 1, self.epoch * VERSIONS_PER_EPOCH)
         return self.clock
 
 
@@ -120,7 +120,7 @@ class AddSubscription(_Change, frozen=True, gc=False, tag="subscribe"):
     values: list[Scalar]
     acked: Count
     version: Count = 0
-    """Orders the changes of one subscription: epoch times EPOCH, and a number."""
+    """Orders the changes of one subscription: epoch times VERSIONS_PER_EPOCH, and a number."""
 
 
 class RemoveSubscription(_Change, frozen=True, gc=False, tag="unsubscribe"):

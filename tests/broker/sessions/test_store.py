@@ -19,7 +19,7 @@ from newsstand.broker.sessions.store import SubscriberStore
 from newsstand.errors import BadInput, NoRoom
 from newsstand.sqlite.group_commit import GroupCommit
 from newsstand.wire.subscribers import (
-    EPOCH,
+    VERSIONS_PER_EPOCH,
     Ack,
     AddSubscription,
     EndSession,
@@ -139,10 +139,12 @@ def test_older_removal_removes_nothing_newer(store: SubscriberStore) -> None:
 def test_versions_of_a_subscription_increase() -> None:
     record = SubscriberRecord("ann", "h", epoch=3)
     first, second = record.next_version(), record.next_version()
-    assert 3 * EPOCH <= first < second < 4 * EPOCH
+    assert 3 * VERSIONS_PER_EPOCH <= first < second < 4 * VERSIONS_PER_EPOCH
     record.epoch = 4
-    assert record.next_version() >= 4 * EPOCH
-    assert SubscriberRecord("ann", "h", clock=5 * EPOCH, epoch=4).next_version() > 5 * EPOCH
+    assert record.next_version() >= 4 * VERSIONS_PER_EPOCH
+    assert (
+        SubscriberRecord("ann", "h", clock=5 * VERSIONS_PER_EPOCH, epoch=4).next_version() > 5 * VERSIONS_PER_EPOCH
+    )
 
 
 def test_unsent_changes_are_read_in_batches(store: SubscriberStore) -> None:

@@ -29,8 +29,10 @@ from newsstand.wire.notifications import (
 )
 
 Sender = Literal["cluster", "origin", "trace"]
+"""The part of the data cluster that sends a request: the notifier, push-caching, or the trace of a publication."""
 PATHS: Mapping[Sender, str] = {"cluster": "/notifications", "origin": "/pushes", "trace": "/deliveries"}
-"""The path of each sender below the broker's callback URL. Each sender numbers its deliveries by itself."""
+"""The path of each sender below the broker's callback URL. The notifier and push-caching each number their
+requests."""
 NOTIFICATION_BODY = 64 * 1024 * 1024
 PUSH_BODY = 4 * 1024 * 1024
 DELIVERIES_BODY = 256 * 1024
@@ -75,19 +77,19 @@ class Webhook:
             """Accept a signed notification of the data cluster."""
             try:
                 head = self._verify_head("cluster", request)
-                delivery, news = ("cluster", head.delivery_id), None
+                delivery, notification = ("cluster", head.delivery_id), None
                 if not self._replays.seen(*delivery):  # the response to a handled one may have been lost
                     async with bodies.read(request, NOTIFICATION_BODY) as body:
                         head.check(body)
-                        news = read_notification(body)
+                        notification = read_notification(body)
             except BadSignature as error:
                 metrics.webhooks.labels("rejected").inc()
                 raise _signature_error(error) from None
-            if news is None or self._replays.seen(*delivery):  # the same one may arrive twice at a time
+            if notification is None or self._replays.seen(*delivery):  # the same one may arrive twice at a time
                 metrics.webhooks.labels("repeated").inc()
                 return Response(status_code=204)
             metrics.webhooks.labels("taken").inc()
-            results.on_notification(news)
+            results.on_notification(notification)
             self._replays.remember(*delivery)
             return Response(status_code=204)
 

@@ -22,6 +22,7 @@ from newsstand.wire.cluster import FetchedResult
 
 logger = logging.getLogger(__name__)
 FROM_CACHE = b',"origin":"cache","latency_ms":0}'
+"""The end of the JSON of a cached result, after `FetchedResult.json_prefix`."""
 
 Read = Callable[[Mapping[str, PositionRange]], Awaitable[Mapping[str, list[FetchedResult] | Exception]]]
 

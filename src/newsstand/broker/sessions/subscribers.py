@@ -249,7 +249,7 @@ class SubscriberDirectory:
     def fence(self, moved: Mapping[str, int]) -> None:
         """Reject requests of subscribers that have moved; follow their streams until `release_moved`.
 
-        Those with a record of a later epoch have returned.
+        `moved` has the serial number of each move. A subscriber with a record of a later epoch has returned.
         """
         for name, serial in moved.items():
             record = self.records.get(name)

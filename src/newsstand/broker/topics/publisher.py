@@ -59,9 +59,12 @@ class PendingPublication:
 
     publication: Publication
     late: bool
+    """Whether it is sent to storages alone (`Publish.late`)."""
     due: float
+    """When it is sent again."""
     failures: int = 0
     attempt: int = 0
+    """The number of the last attempt (`Publish.attempt`)."""
 
 
 class Outbox:

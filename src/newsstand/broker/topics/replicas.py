@@ -30,7 +30,7 @@ from newsstand.overlay.messages import MOST_TOPICS, MessagePosition, Path, Publi
 logger = logging.getLogger(__name__)
 
 FindAssigned = Callable[[Collection[str]], Awaitable[set[str]]]
-"""Return which of some topics the coordinator has assigned to other brokers."""
+"""Returns which of some topics the coordinator has assigned to other brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,17 @@ class TopicReplicas:
 
     def __post_init__(self) -> None:
         self._assigned: set[str] = set()
+        """The topics that this broker has to store."""
         self._complete: set[str] = set()
+        """Those of them whose complete history is here."""
         self._behind: set[str] = set()
+        """Those of them that have to be compared with other storages."""
         self._draining: set[str] = set()
+        """Topics that are assigned no longer, until they are handed over."""
         self._changes = 0
+        """Changes of the tree so far: a comparison during which one happens is repeated."""
         self._seeks: dict[int, list[SeekResult]] = {}
+        """The replies to each search that is under way."""
         self._wake = asyncio.Event()
 
     def restore(self) -> None:

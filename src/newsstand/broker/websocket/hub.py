@@ -82,8 +82,8 @@ class Hub:
         return subscriber in self._online
 
     def connections_of(self, subscriber: str) -> int:
-        presence = self._online.get(subscriber)
-        return 0 if presence is None else len(presence.connections)
+        online = self._online.get(subscriber)
+        return 0 if online is None else len(online.connections)
 
     def join(self, connection: Connection, subscriber: str, session: str, expires_ms: int) -> None:
         """Add a connection until its token expires; it follows the streams of the subscriber."""
@@ -93,9 +93,9 @@ class Hub:
         connection.on_close = self._leave
         connection.subscriber, connection.session, connection.expires_ms = subscriber, session, expires_ms
         self._connections.add(connection)
-        presence = self._online.setdefault(subscriber, _OnlineSubscriber())
-        presence.connections.append(connection)
-        for stream in presence.streams:
+        online = self._online.setdefault(subscriber, _OnlineSubscriber())
+        online.connections.append(connection)
+        for stream in online.streams:
             self._followers[stream].add(connection)
 
     def send_results(self, connection: Connection) -> None:
@@ -108,26 +108,26 @@ class Hub:
         if connection not in self._connections:
             return
         self._connections.remove(connection)
-        presence = self._online[connection.subscriber]
-        presence.connections.remove(connection)
-        for stream in presence.streams:
+        online = self._online[connection.subscriber]
+        online.connections.remove(connection)
+        for stream in online.streams:
             self._drop(stream, (connection,))
-        if not presence.connections:
+        if not online.connections:
             del self._online[connection.subscriber]
             self.on_offline(connection.subscriber)
 
     def follow(self, subscriber: str, stream: str) -> None:
         """Let all connections of a subscriber that is online follow a stream."""
-        presence = self._online.get(subscriber)
-        if presence is not None:
-            presence.streams.add(stream)
-            self._followers.setdefault(stream, set()).update(presence.connections)
+        online = self._online.get(subscriber)
+        if online is not None:
+            online.streams.add(stream)
+            self._followers.setdefault(stream, set()).update(online.connections)
 
     def unfollow(self, subscriber: str, stream: str) -> None:
-        presence = self._online.get(subscriber)
-        if presence is not None and stream in presence.streams:
-            presence.streams.remove(stream)
-            self._drop(stream, presence.connections)
+        online = self._online.get(subscriber)
+        if online is not None and stream in online.streams:
+            online.streams.remove(stream)
+            self._drop(stream, online.connections)
 
     def notify(
         self, stream: str, position: int, now: int, results: Callable[[], Sequence[bytes]] = tuple
@@ -199,8 +199,8 @@ class Hub:
         if subscriber is None:
             among: Iterable[Connection] = self._connections
         else:
-            presence = self._online.get(subscriber)
-            among = () if presence is None else presence.connections
+            online = self._online.get(subscriber)
+            among = () if online is None else online.connections
         chosen = [connection for connection in among if session is None or connection.session == session]
         for connection in chosen:
             connection.close(code, reason)

@@ -111,7 +111,7 @@ class RunningChannel:
     prepared_at: float = 0.0
     """When its prepared plan is used again after a failure, in seconds of the monotonic clock."""
     warm: bool = True
-    """Whether it was executed on samples, or is not to be."""
+    """Whether it needs no warm-up: it had one, or is to be executed without."""
     many: bool = False
     """Whether its last execution had many results."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -330,7 +330,7 @@ class Executor:
             try:
                 found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
-                # Cancelled, it is cancelled again below.
+                # If the execution is being cancelled, the plan below is cancelled, too.
                 logger.debug("channel %s: prepared plan: %s", running.channel.name, first_line(error))
                 if not caused_by_data(error):
                     running.prepared_at = time.monotonic() + self.limits.prepared_pause_s

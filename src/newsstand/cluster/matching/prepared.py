@@ -49,7 +49,7 @@ class PreparedChannel:
         on_planned: Callable[[], object] = lambda: None,
         most: int | None = None,
     ) -> pa.Table | None:
-        """Return the results of an execution, with the columns of `MATCHED`.
+        """Return the results of an execution, with the columns of `MATCH_SCHEMA`.
 
         None if it cannot be prepared, or if a plan has more than `most` results, or too many for the driver.
         """

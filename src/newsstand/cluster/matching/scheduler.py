@@ -77,6 +77,7 @@ class Scheduler:
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="cohort")
+        """For cohorts of repetitive channels, and for channels that failed or are behind."""
         self._channel_pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="execution")
         """For the executions of single channels, which may take long."""
         self._task_pool = ThreadPoolExecutor(2, thread_name_prefix="periodic-task")

@@ -25,7 +25,7 @@ from newsstand.cluster.query.name_resolution import (
 )
 from newsstand.config.types import duration_s, whole_number
 from newsstand.errors import BadApp, BadOption, BadQuery
-from newsstand.model import CLAIMS, SCALARS, ChannelDefinition, Dataset, Delivery, Parameter, Retention
+from newsstand.model import CLAIMS, SCALARS, ChannelDefinition, Dataset, DeliveryMode, Parameter, Retention
 
 PARAMETER_TYPES = tuple(type for type in SCALARS if type != "timestamp")
 Number = TypeVar("Number", int, float)
@@ -104,12 +104,12 @@ def _bind(place: str, declared: object, parameters: Mapping[str, str]) -> tuple[
     return tuple(sorted(declared.items()))
 
 
-def _delivery(place: str, options: Mapping[str, object]) -> tuple[Delivery, Retention]:
+def _delivery(place: str, options: Mapping[str, object]) -> tuple[DeliveryMode, Retention]:
     """Return what notifications carry, and how long results are kept."""
     chosen, declared = options.get("delivery", ChannelDefinition.delivery), options.get("retention", {})
-    delivery = next((one for one in get_args(Delivery) if one == chosen), None)
+    delivery = next((one for one in get_args(DeliveryMode) if one == chosen), None)
     if delivery is None:
-        raise BadApp(f"{place}.delivery: {chosen!r} is not one of {', '.join(get_args(Delivery))}")
+        raise BadApp(f"{place}.delivery: {chosen!r} is not one of {', '.join(get_args(DeliveryMode))}")
     place = f"{place}.retention"
     if not isinstance(declared, Mapping) or not declared.keys() <= {"age", "count"}:
         raise BadApp(f'{place}: must be a table such as {{age = "7d", count = 1000}}')

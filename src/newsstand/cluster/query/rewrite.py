@@ -285,7 +285,7 @@ class Views:
 
 
 def evaluation_sql(body: Body, views: Views, broadcast: Broadcast | None = "new", as_json: bool = True) -> str:
-    """Return the query whose rows are those of `results.MATCHED`; without `as_json` the payload is a struct."""
+    """Return the query whose rows are those of `MATCH_SCHEMA`; without `as_json` the payload is a struct."""
     with not_too_deep(f"channels.{body.channel.name}.query"):
         query = body.tree.copy()
         keys, hidden = _order(body, query)

@@ -38,7 +38,7 @@ JOIN subscriptions u ON u.stream = p.stream AND u.broker = :broker GROUP BY p.pa
 
 
 class NotificationOutbox:
-    """Registered brokers and one ordered queue of notifications for each."""
+    """Registered brokers, and one ordered queue of notifications for each: the table `deliveries`."""
 
     def __init__(self, database: ResultDatabase) -> None:
         self._database = database
@@ -102,7 +102,7 @@ class NotificationOutbox:
         return announced
 
     def advances(self, entry: OutboxEntry) -> Iterator[StreamAdvance]:
-        """Return the broker's subscriptions that an entry announces.
+        """Return how far an entry advances each subscription of its broker.
 
         For a summary: all of its subscriptions whose streams have results, with their heads.
         """

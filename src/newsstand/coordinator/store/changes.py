@@ -15,7 +15,7 @@ from msgspec import structs
 from newsstand.coordinator.store.tables import as_json
 from newsstand.wire.coordination import ChangesResponse
 from newsstand.wire.subscribers import (
-    EPOCH,
+    VERSIONS_PER_EPOCH,
     Ack,
     AddSubscription,
     EndSession,
@@ -124,7 +124,7 @@ def apply_changes(
 def _epoch(change: SubscriberChange) -> int:
     if isinstance(change, SessionChange | EndSession):
         return change.epoch
-    return change.version // EPOCH
+    return change.version // VERSIONS_PER_EPOCH
 
 
 def _outdates_record(change: SubscriberChange, is_late: bool, has_effect: bool) -> bool:

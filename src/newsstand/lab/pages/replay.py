@@ -177,13 +177,13 @@ def _reason(error: Exception) -> str:
     return (telling or lines)[0]
 
 
-def replay_timeline(seen: Timeline, job: ReplayJob) -> Iterator[ResultRows]:
+def replay_timeline(timeline: Timeline, job: ReplayJob) -> Iterator[ResultRows]:
     """Replay all runs of the job at the proxies of a timeline; the first error is the last row."""
-    parts = [seen]
+    parts = [timeline]
     if job.sample != 1:
         assert job.sample is not None
-        yield from without_caches(seen, job)
-        parts = sampled(seen, job.sample)
+        yield from without_caches(timeline, job)
+        parts = sampled(timeline, job.sample)
     for number, part in itertools.product(range(len(job.runs)), parts):
         for rows in replay_run(part, job, number):
             yield rows
@@ -191,15 +191,15 @@ def replay_timeline(seen: Timeline, job: ReplayJob) -> Iterator[ResultRows]:
                 return
 
 
-def without_caches(seen: Timeline, job: ReplayJob) -> Iterator[ResultRows]:
+def without_caches(timeline: Timeline, job: ReplayJob) -> Iterator[ResultRows]:
     """Yield the total of each run as if the caches were empty: what is exact beside the estimates of a sample."""
     requests, requested, pushes, pushed = _events_and_bytes(
-        seen.event_offset, seen.events, seen.page_offset, seen.sizes
+        timeline.event_offset, timeline.events, timeline.page_offset, timeline.sizes
     )
     for number, run in enumerate(job.runs):
         sent = (pushes, pushed) if POLICIES[run.policy].uses_push else (0, 0)
         counts = np.array([[requests, 0, 0, requests, requested, *sent, 0, 0]])
-        cache_bytes = run.cache_bytes(seen.requested_bytes)
+        cache_bytes = run.cache_bytes(timeline.requested_bytes)
         yield ResultRows(TOTAL, number, np.zeros(1, np.int64), counts, cache_bytes.sum(keepdims=True))
 
 
@@ -219,42 +219,42 @@ def _events_and_bytes(event_offset, events, page_offset, sizes):  # type: ignore
     return requests, requested, len(events) - requests, pushed
 
 
-def replay_run(seen: Timeline, job: ReplayJob, number: int) -> Iterator[ResultRows]:
+def replay_run(timeline: Timeline, job: ReplayJob, number: int) -> Iterator[ResultRows]:
     """Replay one run of the job at the proxies of a timeline."""
     job.load()
     run = job.runs[number]
     policy = POLICIES[run.policy]
     decide = compiled(policy)
-    by_proxy = new_counts(len(seen))
-    by_hour = new_counts(0 if seen.hours is None else len(seen.hours))
-    cache_bytes = run.cache_bytes(seen.requested_bytes)
-    if seen.part is not None:
-        cache_bytes = (cache_bytes * seen.share).astype(np.int64)
-    outcome = np.zeros(int(np.max(np.diff(seen.event_offset), initial=0)), np.uint8)
-    for group in range(len(seen)):
-        start, end = seen.event_offset[group : group + 2]
-        here = slice(*seen.page_offset[group : group + 2])
-        events, sizes = seen.events[start:end], seen.sizes[here]
+    by_proxy = new_counts(len(timeline))
+    by_hour = new_counts(0 if timeline.hours is None else len(timeline.hours))
+    cache_bytes = run.cache_bytes(timeline.requested_bytes)
+    if timeline.part is not None:
+        cache_bytes = (cache_bytes * timeline.share).astype(np.int64)
+    outcome = np.zeros(int(np.max(np.diff(timeline.event_offset), initial=0)), np.uint8)
+    for group in range(len(timeline)):
+        start, end = timeline.event_offset[group : group + 2]
+        here = slice(*timeline.page_offset[group : group + 2])
+        events, sizes = timeline.events[start:end], timeline.sizes[here]
         decided = outcome[: end - start]
         try:
-            decide(events, sizes, seen.subscriptions[here], cache_bytes[group], run.beta, decided)
+            decide(events, sizes, timeline.subscriptions[here], cache_bytes[group], run.beta, decided)
         except Exception as error:
             if not policy.is_users:
                 raise
-            proxy = int(seen.proxies[group])
+            proxy = int(timeline.proxies[group])
             where = f"policy '{policy.name}' cannot score an entry at proxy {proxy}"
             yield bad_rows(f"{where}: {error}", "bad policy", number, proxy)
             return
         tally(events, sizes, decided, policy.uses_push, by_proxy[group])
-        if seen.hour is not None:
-            tally_hours(events, sizes, decided, policy.uses_push, seen.hour[start:end], by_hour)
+        if timeline.hour is not None:
+            tally_hours(events, sizes, decided, policy.uses_push, timeline.hour[start:end], by_hour)
     total = by_proxy.sum(axis=0, keepdims=True)
-    kind, key = (TOTAL, 0) if seen.part is None else (SAMPLE, seen.part)
+    kind, key = (TOTAL, 0) if timeline.part is None else (SAMPLE, timeline.part)
     yield ResultRows(kind, number, np.array([key]), total, cache_bytes.sum(keepdims=True))
     if job.per_proxy:
-        yield ResultRows(PROXY, number, seen.proxies.astype(np.int64), by_proxy, cache_bytes)
-    if seen.hours is not None:
-        yield ResultRows(HOUR, number, seen.hours.astype(np.int64), by_hour, np.zeros(len(by_hour), np.int64))
+        yield ResultRows(PROXY, number, timeline.proxies.astype(np.int64), by_proxy, cache_bytes)
+    if timeline.hours is not None:
+        yield ResultRows(HOUR, number, timeline.hours.astype(np.int64), by_hour, np.zeros(len(by_hour), np.int64))
 
 
 def bad_rows(text: str, kind: str = "bad trace", run: int = -1, proxy: int = 0) -> ResultRows:

@@ -113,31 +113,37 @@ def estimated_counts(
     }
 
 
-def sampled(seen: Timeline, share: float) -> list[Timeline]:
+def sampled(timeline: Timeline, share: float) -> list[Timeline]:
     """Return the sample of a timeline, then each of its groups."""
-    (sample,) = _divided(seen, share, 1, SALT)
+    (sample,) = _divided(timeline, share, 1, SALT)
     groups = _divided(sample, 1 / GROUPS, GROUPS, SALT + 1)
     return [replace(one, part=part) for part, one in enumerate([sample, *groups])]
 
 
-def _divided(seen: Timeline, share: float, parts: int, salt: int) -> list[Timeline]:
+def _divided(timeline: Timeline, share: float, parts: int, salt: int) -> list[Timeline]:
     """Return timelines without common pages, each with that share of the pages of every proxy."""
     part, events, event_offset, page_offset = _divide(
-        seen.event_offset, seen.events, seen.page_offset, seen.proxies.astype(np.int64), salt, share, parts
+        timeline.event_offset,
+        timeline.events,
+        timeline.page_offset,
+        timeline.proxies.astype(np.int64),
+        salt,
+        share,
+        parts,
     )
     ends = np.cumsum(event_offset[:, -1])
     return [
         Timeline(
-            proxies=seen.proxies,
+            proxies=timeline.proxies,
             event_offset=event_offset[one],
             events=events[ends[one] - event_offset[one, -1] : ends[one]],
             page_offset=page_offset[one],
-            sizes=seen.sizes[part == one],
-            subscriptions=seen.subscriptions[part == one],
-            requested_bytes=seen.requested_bytes,
+            sizes=timeline.sizes[part == one],
+            subscriptions=timeline.subscriptions[part == one],
+            requested_bytes=timeline.requested_bytes,
             hours=None,
             hour=None,
-            share=seen.share * share,
+            share=timeline.share * share,
         )
         for one in range(parts)
     ]

@@ -1,6 +1,7 @@
 """Compiled replay of policies that score pages: one function, or the dual strategies of chen2003.
 
-The twins of `newsstand.caching.pages.cache` and of the dual strategies in `newsstand.caching.pages.chen2003`.
+The decisions are those of `newsstand.caching.pages.cache`, and of the dual strategies in
+`newsstand.caching.pages.chen2003`.
 """
 
 from __future__ import annotations

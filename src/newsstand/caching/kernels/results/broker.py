@@ -1,8 +1,8 @@
 """The state of one broker's result caches in a replay, and its changes under every policy.
 
-The twin of `newsstand.caching.results.cache`. Online subscribers have all objects, so only offline ones need a
-position: `behind` counts those of them that lack the tail, `acked_at` those at each position. Together they show
-when no subscriber waits for a tail any more.
+The decisions are those of `newsstand.caching.results.cache`. Online subscribers have all objects, so only offline
+ones need a position: `behind` counts those of them that lack the tail, `acked_at` those at each position. Together
+they show when no subscriber waits for a tail any more.
 
 Caches are ordered by eviction in a tournament tree: `winner[1]` is the cache with the lowest score, among equals
 the one with the smallest number, and each node's winner is the better one of its two children's. A new score

@@ -1,5 +1,6 @@
-"""Compiled replay of broker events through result caches: the twin of `newsstand.caching.results.caches`.
+"""Compiled replay of broker events through result caches.
 
+The decisions are those of `newsstand.caching.results.caches`.
 The scoring function of the policy chooses the victim. The cost of a result does not depend on the number of online
 subscribers, that of a retrieval not on the number of pending objects; only objects that leave are handled singly.
 """
