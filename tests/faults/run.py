@@ -28,6 +28,8 @@ from faults.subscriber import Subscriber
 
 SETTLE_S = 120.0
 CALM_S = 8.0
+WITNESS = "witness"
+"""The name of a broker that observes streams from their beginning."""
 
 
 class Run:
@@ -44,20 +46,23 @@ class Run:
         self._away: set[str] = set()
         self._back = asyncio.Condition()
         self._streams: dict[str, list[str]] = {}
+        self._witnessed: dict[str, str] = {}
+        """The subscriptions of the witness."""
 
     def __call__(self, faults: Sequence[Fault]) -> Report:
         """Inject the faults, wait until subscribers have everything, and check the journals."""
-        with receiving() as witness:
+        with receiving(broker=WITNESS) as witness:
             try:
                 self._platform.start()
                 self._subscribe_witness(witness, [one.key for one in STEADY])
                 asyncio.run(self._play(faults))
+                self._await_notifications(witness)
             finally:
                 self._platform.stop()
                 self._faults.close()
         return self._judge(witness)
 
-    # The witness: a broker that observes all streams
+    # The witness
 
     @contextmanager
     def _cluster(self):  # type: ignore[no-untyped-def]
@@ -69,13 +74,27 @@ class Run:
 
     def _subscribe_witness(self, witness: Receiver, keys: Sequence[str]) -> None:
         with self._cluster() as cluster:
-            reply = cluster.put("/brokers/witness", json={"callback": witness.url}).raise_for_status().json()
+            reply = cluster.put(f"/brokers/{WITNESS}", json={"callback": witness.url}).raise_for_status().json()
             witness.secret = reply["secret"]
-            self._ids(cluster, keys)
+            self._witnessed = self._ids(cluster, keys)
+
+    def _await_notifications(self, witness: Receiver) -> None:
+        """Wait for a limited time until the witness knows all results of its streams."""
+        until = time.monotonic() + SETTLE_S
+        while time.monotonic() < until and self._unannounced(witness):
+            time.sleep(0.2)
+
+    def _unannounced(self, witness: Receiver) -> list[str]:
+        positions = {key: witness.positions.get(id, 0) for key, id in self._witnessed.items()}
+        return [
+            f"{key}: {positions[key]} of {len(self._streams[key])} results were announced"
+            for key in positions
+            if positions[key] != len(self._streams[key])
+        ]
 
     def _ids(self, cluster: httpx.Client, keys: Sequence[str]) -> dict[str, str]:
         wanted = [{"channel": ALL[key].channel, "values": dict(ALL[key].values)} for key in keys]
-        answer = cluster.post("/brokers/witness/subscriptions", json=wanted).raise_for_status()
+        answer = cluster.post(f"/brokers/{WITNESS}/subscriptions", json=wanted).raise_for_status()
         return dict(zip(keys, answer.json()["ids"], strict=True))
 
     def _read_streams(self) -> None:
@@ -165,8 +184,10 @@ class Run:
         log = list(logged(self._platform.data, "reports"))
         (self.folder / "log.json").write_text(json.dumps(log))
         report = judge_folder(self.folder)
+        for missing in self._unannounced(witness):
+            report.wrong("notification", WITNESS, missing, {})
         for moved in witness.regressions:
-            report.wrong("notification", "witness", f"went back: {moved}", {})
+            report.wrong("notification", WITNESS, f"went back: {moved}", {})
         (self.folder / "report.json").write_text(
             json.dumps(
                 {"figures": summary(report, self.folder), "violations": [str(one) for one in report.violations]}
