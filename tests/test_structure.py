@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache
@@ -53,6 +54,24 @@ class Names:
     """Names of other modules that it reads, patches or imports."""
     imported: set[str] = field(default_factory=set)
     """The modules that it may import."""
+
+
+def constants_without_definition(package: Path) -> list[str]:
+    """Return the constants that docstrings name, as in `MOST_FILES`, and that no module uses or has as text."""
+    used, named = set[str](), list[tuple[str, str]]()
+    for path in sorted(package.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    used.add(name)
+                case ast.Constant(value=str(text)) if node in docstrings:
+                    found = re.findall(r"`(?:\w+\.)*([A-Z][A-Z0-9_]{2,})`", text)
+                    named += [(name, f"{path.relative_to(package)}:{node.lineno}: {name}") for name in found]
+                case ast.Constant(value=str(text)):
+                    used.update(re.findall(r"\w+", text))
+    return [place for name, place in named if name not in used]
 
 
 @cache
@@ -136,6 +155,10 @@ def test_exceptions_for_class_names_are_few_and_needed() -> None:
     assert all(len(defined[name]) > 1 for name in REPEATED_CLASSES)
 
 
+def test_docstrings_name_constants_that_exist() -> None:
+    assert constants_without_definition(PACKAGE) == []
+
+
 def test_test_modules_import_no_other_test_module() -> None:
     modules = {path.stem for path in TESTS.rglob("test_*.py")}
     found = {str(path.relative_to(TESTS)): imported_modules(path) & modules for path in TESTS.rglob("*.py")}
@@ -154,6 +177,8 @@ def test_violations_are_found(tmp_path: Path) -> None:
         (tmp_path / f"module_{i}.py").write_text("class Lease:\n    class Timer: ...\n" if i < 2 else "")
     assert folders(tmp_path) == {".": MOST_MODULES + 1}
     assert definitions(tmp_path) == {name: ["module_0.py", "module_1.py"] for name in ("Lease", "Timer")}
+    (tmp_path / "module_2.py").write_text('"""`A.MOST`, `LEAST`, `GONE`."""\nMOST = ["LEAST"]\n')
+    assert constants_without_definition(tmp_path) == ["module_2.py:1: GONE"]
     use, own = tmp_path / "use.py", tmp_path / "own.py"
     own.write_text("class _Row: ...\ndef _take(): ...\n_MOST = 1\nself._left = other._right\n")
     assert private_definitions(own) == {"_Row", "_take", "_MOST", "_left"}

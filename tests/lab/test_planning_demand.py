@@ -15,7 +15,7 @@ from newsstand.cli.main import run
 from newsstand.config.files import read_object
 from newsstand.errors import BadInput, BadNetwork
 from newsstand.lab.planning import demand_of, tables_in
-from newsstand.planning.problem import names_of
+from newsstand.planning.problem import node_numbers
 
 NODES = {"north": 1, "south east": 2, "west": 3}
 NETWORK = {
@@ -95,9 +95,9 @@ def test_demand_rejects_logs_without_requests(spark: SparkSession, tmp_path: Pat
 
 
 def test_network_names_default_to_numbers(network: Path) -> None:
-    assert names_of(str(network), read_object(network)) == NODES
+    assert node_numbers(str(network), read_object(network)) == NODES
     network.write_text(json.dumps({"nodes": 2}))
-    assert names_of(str(network), read_object(network)) == {"1": 1, "2": 2}
+    assert node_numbers(str(network), read_object(network)) == {"1": 1, "2": 2}
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_network_names_default_to_numbers(network: Path) -> None:
 def test_network_names_reject_invalid_names(network: Path, names: object, message: str) -> None:
     network.write_text(json.dumps(NETWORK | {"names": names}))
     with pytest.raises(BadNetwork, match=message):
-        names_of(str(network), read_object(network))
+        node_numbers(str(network), read_object(network))

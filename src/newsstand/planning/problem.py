@@ -186,8 +186,8 @@ def problem_of(
     return _problem(place, fields)
 
 
-def names_of(place: str, found: Mapping[str, Json]) -> dict[str, int]:
-    """Return the numbers of brokers by their names, which are the numbers if the network has no names."""
+def node_numbers(place: str, found: Mapping[str, Json]) -> dict[str, int]:
+    """Return the node of each broker by its name, which is the number of the node if the network has no names."""
     if "nodes" not in found:
         raise BadNetwork(f"{place}: field 'nodes' is missing")
     nodes = JsonField(f"{place}: nodes", found["nodes"]).whole(1, LARGEST_NETWORK)

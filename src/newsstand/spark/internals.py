@@ -165,8 +165,8 @@ def drop_global_views(spark: SparkSession, names: Iterable[str]) -> None:
         catalog.dropGlobalTempView(name)
 
 
-Way = tuple[int, ...]
-"""A place in a plan: the indices of children on the way from the root."""
+NodePath = tuple[int, ...]
+"""A place in a plan: the indices of the children from the root to a node."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ class PlanTemplate:
     """
 
     spark: SparkSession
-    leaves: Mapping[Way, tuple[str, Any, Any, Any]]
-    """The local relations: name, node, columns and stream."""
-    inner: Mapping[Way, tuple[Any, Any, Sequence[int]]]
-    """The nodes on the ways to them: node, children, and the indices of those on such a way."""
+    leaves: Mapping[NodePath, tuple[str, Any, Any, Any]]
+    """The local relations: the name of each, its node, and the node's columns and stream."""
+    inner: Mapping[NodePath, tuple[Any, Any, Sequence[int]]]
+    """The nodes above them: each node, its children, and the indices of children in `leaves` or `inner`."""
 
     @classmethod
     def of(cls, frame: DataFrame, relations: Mapping[str, DataFrame]) -> PlanTemplate | None:
@@ -198,19 +198,19 @@ class PlanTemplate:
             return None
         for name, one in rows.items():
             names.put(one, name)
-        leaves: dict[Way, tuple[str, Any, Any, Any]] = {}
-        inner: dict[Way, tuple[Any, Any, Sequence[int]]] = {}
+        leaves: dict[NodePath, tuple[str, Any, Any, Any]] = {}
+        inner: dict[NodePath, tuple[Any, Any, Sequence[int]]] = {}
 
-        def visit(node: Any, way: Way) -> bool:
+        def visit(node: Any, path: NodePath) -> bool:
             children = node.children()
             if _is_local(node):
                 name = names.get(node.data())
                 if name is not None:
-                    leaves[way] = name, node, node.output(), node.stream()
+                    leaves[path] = name, node, node.output(), node.stream()
                 return name is not None
-            found = [index for index in range(children.size()) if visit(children.apply(index), (*way, index))]
+            found = [index for index in range(children.size()) if visit(children.apply(index), (*path, index))]
             if found:
-                inner[way] = node, children, found
+                inner[path] = node, children, found
             return bool(found)
 
         visit(plan, ())
@@ -227,13 +227,13 @@ class PlanTemplate:
         dataset = _java_class(self.spark, "org.apache.spark.sql.classic.Dataset")
         return DataFrame(dataset.ofRows(self.spark._jsparkSession, plan), self.spark)
 
-    def _replaced(self, way: Way, rows: Mapping[str, Any]) -> Any:
-        if way in self.leaves:
-            name, leaf, columns, stream = self.leaves[way]
+    def _replaced(self, path: NodePath, rows: Mapping[str, Any]) -> Any:
+        if path in self.leaves:
+            name, leaf, columns, stream = self.leaves[path]
             return leaf.copy(columns, rows[name], False, stream)
-        node, children, indices = self.inner[way]
+        node, children, indices = self.inner[path]
         for index in indices:
-            children = children.updated(index, self._replaced((*way, index), rows))
+            children = children.updated(index, self._replaced((*path, index), rows))
         return node.withNewChildren(children)
 
 

@@ -139,8 +139,8 @@ class EntryCache(PageCache):
     def _size(self, page: Page) -> int:
         return self._entries[page].size
 
-    def _scored(self, entry: PageEntry, requests: int = 0) -> Entry:
-        """Return the input of a scoring function."""
+    def _score_input(self, entry: PageEntry, requests: int = 0) -> Entry:
+        """Return what a scoring function gets of an entry."""
         return Entry(entry.size, entry.subscriptions, entry.accesses, requests, self._inflation, self.beta)
 
     def _drop(self, page: Page) -> None:
@@ -183,7 +183,7 @@ class ScoredCache(EntryCache):
             self._requests.pop(page, None)
 
     def _value(self, page: Page, entry: PageEntry) -> float:
-        return self._score(self._scored(entry, self._requests.get(page, 0)))
+        return self._score(self._score_input(entry, self._requests.get(page, 0)))
 
     def _admit(self, page: Page, entry: PageEntry, *, by_value: bool) -> bool:
         if entry.size > self.capacity:

@@ -56,7 +56,7 @@ class DualMethods(EntryCache):
             return False
         entry = PageEntry(size, subscriptions)
         missing = size - (self.capacity - self.used)
-        victims = self._by_subscription.lowest(missing, self._size, below=sub(self._scored(entry)))
+        victims = self._by_subscription.lowest(missing, self._size, below=sub(self._score_input(entry)))
         if victims is None:
             return False
         for victim in victims:
@@ -68,7 +68,7 @@ class DualMethods(EntryCache):
         entry = self._entries.get(page)
         if entry is not None:
             entry.accesses += 1
-            self._by_access.set(page, gdstar(self._scored(entry)))
+            self._by_access.set(page, gdstar(self._score_input(entry)))
             return True
         if size <= self.capacity:
             missing = size - (self.capacity - self.used)
@@ -76,13 +76,13 @@ class DualMethods(EntryCache):
                 self._inflation = self._by_access.value(victim)
                 self._evict(victim)
             entry = PageEntry(size, subscriptions, accesses=1)
-            self._store(page, entry, gdstar(self._scored(entry)))
+            self._store(page, entry, gdstar(self._score_input(entry)))
         return False
 
     def _store(self, page: Page, entry: PageEntry, access_value: float) -> None:
         self.used += entry.size
         self._entries[page] = entry
-        self._by_subscription.set(page, sub(self._scored(entry)))
+        self._by_subscription.set(page, sub(self._score_input(entry)))
         self._by_access.set(page, access_value)
 
     def _evict(self, page: Page) -> None:
@@ -145,7 +145,7 @@ class DualCaches(EntryCache):
         self.used += size
         self._push_used += size
         self._entries[page] = entry
-        self._pushed.set(page, sub(self._scored(entry)))
+        self._pushed.set(page, sub(self._score_input(entry)))
         return True
 
     def _place(self, entry: PageEntry) -> bool:
@@ -153,7 +153,7 @@ class DualCaches(EntryCache):
         if entry.size > self._push_capacity:
             return False
         missing = entry.size - (self._push_capacity - self._push_used)
-        victims = self._pushed.lowest(missing, self._size, below=sub(self._scored(entry)))
+        victims = self._pushed.lowest(missing, self._size, below=sub(self._score_input(entry)))
         for victim in victims or ():
             self._pushed.remove(victim)
             self._push_used -= self._size(victim)
@@ -195,7 +195,7 @@ class DualCaches(EntryCache):
     def _access(self, page: Page, entry: PageEntry) -> None:
         entry.accesses += 1
         entry.last_access = self._event
-        self._accessed.set(page, gdstar(self._scored(entry)))
+        self._accessed.set(page, gdstar(self._score_input(entry)))
 
 
 @policy_class("dc-fp", uses_beta=True, uses_push=True)

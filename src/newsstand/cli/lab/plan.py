@@ -1,4 +1,4 @@
-"""`newsstand plan`: its answer for programs, and as a table for people."""
+"""`newsstand plan`: the command, and its report as JSON or as tables."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def plan(
     """
     from newsstand.cli.lab.plan_apply import OperatorClient, apply_plan, require_settled, show_applied
     from newsstand.planning.methods import PlanningRequest, run_method
-    from newsstand.planning.problem import names_of, problem_of
+    from newsstand.planning.problem import node_numbers, problem_of
     from newsstand.planning.reassign import compare, read_plan, restrict_storages
 
     operator = None if coordinator is None else OperatorClient(coordinator, secret_file)
@@ -186,7 +186,7 @@ def plan(
     # Read before the plan is made: it is applied only if the placement is still the same then.
     overlay = operator.overlay() if operator is not None and (apply or network is None) else None
     place, found = _network_fields(network, operator, overlay)
-    names = names_of(place, found)
+    names = node_numbers(place, found)
     if network is None and not demand:
         raise BadOption("--coordinator: missing demand, which no platform reports; give --demand DIR")
 

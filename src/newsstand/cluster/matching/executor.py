@@ -62,9 +62,10 @@ class ExecutorLimits:
     prepared_bytes: int = 128 * 2**10
     """Size of publications up to which an execution uses the channel's prepared plan."""
     prepared_pause_s: float = 60.0
-    """How long a channel makes new plans after its prepared plan has failed, but not on the data."""
+    """Seconds for which a channel makes a new plan for each execution, after its prepared plan has failed for
+    another reason than the data."""
     prepared_results: int = 50_000
-    """Results of an execution after which the next one does not use it, since one task computes them all."""
+    """Results of an execution after which the next one makes a new plan: one task executes a prepared one."""
     broadcast_publications: int = 200_000
     """A batch of more publications is not broadcast to Spark's executors."""
     error_chars: int = 500
@@ -330,7 +331,7 @@ class Executor:
             try:
                 found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
-                # If the execution is being cancelled, the plan below is cancelled, too.
+                # An execution that is cancelled fails here and goes on below, where it is cancelled again.
                 logger.debug("channel %s: prepared plan: %s", running.channel.name, first_line(error))
                 if not caused_by_data(error):
                     running.prepared_at = time.monotonic() + self.limits.prepared_pause_s

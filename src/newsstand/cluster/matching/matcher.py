@@ -45,10 +45,10 @@ def match(
 ) -> DataFrame:
     """Return the results of one execution, with the columns of `MATCH_SCHEMA`.
 
-    `values` has `stream` and a column `p_<name>` for each parameter. With "new" as `broadcast`, the publications
-    are sent to the partitions of the values, so that an execution costs one scan of the values and the matches.
-    With "others", the values and the stored records are sent to the publications. Without `as_json`, payloads are
-    structs.
+    Without `as_json` the payloads are structs. `values` has `stream` and a column `p_<name>` for each parameter.
+    With "new" as `broadcast`, the publications are sent to the partitions of the values: an execution costs one
+    scan of the values and the matches. With "others", the values and the stored records are sent to the
+    publications.
     """
     # Global views, because frames may belong to different sessions; dropped as soon as the plan is analysed.
     spark = new.sparkSession

@@ -76,6 +76,7 @@ class PreparedChannel:
         return pa.concat_tables(one.cast(MATCH_SCHEMA) for one in found)
 
     def _side(self, new: DataFrame, values: TableParts, stored: Mapping[str, Stored]) -> Broadcast:
+        """Return "others" if the values and the stored records are few enough to stay broadcast, or else "new"."""
         few = (
             values.base_rows <= self.most_values
             and all(is_local(one) for one in stored.values() if isinstance(one, DataFrame))
@@ -108,7 +109,11 @@ class _PreparedPlan:
         side: Broadcast,
         most: int | None,
     ) -> DataFrame | None:
-        """Return the results of an execution; None if it cannot be prepared."""
+        """Return the results of an execution; None if it cannot be prepared.
+
+        `changing` are relations, beside the publications and the parts of stored tables, that every execution
+        replaces: the values, unless they are a table that is cached on Spark.
+        """
         relations = {"new": new, **changing}
         inputs: list[object] = [None if changing else values, side]
         for name, one in stored.items():
@@ -132,7 +137,8 @@ class _PreparedPlan:
         side: Broadcast,
     ) -> PlanTemplate | None:
         if side == "others":
-            # With rows in the plan Spark may find before the execution that none is left to join.
+            # Spark may filter local rows before the execution, find that none is left, and leave joins out of this
+            # plan that later ones have. It does not look into an RDD.
             spark = relations["new"].sparkSession
             unknown = spark.createDataFrame(spark.sparkContext.emptyRDD(), relations["new"].schema)
             if not can_reuse_broadcasts(match(self._body, unknown, stored, values, side)):

@@ -153,7 +153,7 @@ _REJECTED_NODES: dict[type, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Body:
-    """A checked query of a channel."""
+    """The query of a channel as a tree, checked against the datasets."""
 
     channel: ChannelDefinition
     tree: exp.Query

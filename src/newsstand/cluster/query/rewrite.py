@@ -113,27 +113,28 @@ def _flat_select(
 
 
 def _join_values(select: exp.Select, values: exp.Subquery, new: str | None, broadcast: Broadcast | None) -> None:
+    """Add the table of values to FROM, and the hint which tables to broadcast."""
     joins = select.args.get("joins") or []
     inner = all(
         not join.side and join.kind in ("", "INNER", "CROSS") and not join.args.get("using") for join in joins
     )
-    rows = [new] if new else []
+    of_new = [new] if new else []  # the aliases of tables with publications
     laterals = any(isinstance(item, exp.Lateral) for item in from_items(select))
     if inner and not laterals:
-        rows += _order_joins(select, values, new)
+        of_new += _order_joins(select, values, new)
     elif inner and not any(
         item.find(exp.Column, exp.Query) and VALUES in tables_of(item) for item in from_items(select)
     ):
         parts = _predicates(select)
         free = [part for part in parts if VALUES not in tables_of(part)]
         _join_first(select, from_items(select), free, [part for part in parts if part not in free], [values])
-        rows += [JOINED]
+        of_new += [JOINED]
     else:
         select.set("joins", [exp.Join(this=values, kind="CROSS"), *joins])
     if broadcast is not None:
         for block in select.find_all(exp.Select):
             here = [item.alias_or_name for item in from_items(block)]
-            _hint(block, [alias for alias in here if (alias in rows) == (broadcast == "new")])
+            _hint(block, [alias for alias in here if (alias in of_new) == (broadcast == "new")])
 
 
 def _hint(select: exp.Select, aliases: Sequence[str]) -> None:
@@ -151,26 +152,27 @@ def _predicates(select: exp.Select) -> list[exp.Expr]:
 
 
 def _order_joins(select: exp.Select, values: exp.Subquery, new: str | None) -> list[str]:
-    """Choose the order of inner joins, which Spark keeps; return further aliases to broadcast.
+    """Choose the order of inner joins, which Spark keeps; return further aliases of tables with publications.
 
     Publications are joined with values first if predicates connect only these. If values are also connected with
     stored records, publications are joined with these records first, which leaves few rows for the values.
     """
     items = {item.alias_or_name: item for item in from_items(select)}
     parts = _predicates(select)
-    bound = [part for part in parts if VALUES in tables_of(part)]
-    met = {alias for part in bound for alias in tables_of(part) if alias in items}
-    if new is not None and met - {new}:
-        group = {new} | met
-        loose = [part for part in parts if part not in bound and tables_of(part) & set(items) <= group]
-        if _connected(new, group, loose):
+    with_values = [part for part in parts if VALUES in tables_of(part)]
+    compared = {alias for part in with_values for alias in tables_of(part) if alias in items}
+    if new is not None and compared - {new}:
+        group = {new} | compared
+        inner = [part for part in parts if part not in with_values and tables_of(part) & set(items) <= group]
+        if _connected(new, group, inner):
             rest = [item for alias, item in items.items() if alias not in group]
-            rows = [part for part in parts if part not in loose]
-            _join_first(select, [items[alias] for alias in items if alias in group], loose, rows, [values, *rest])
+            outer = [part for part in parts if part not in inner]
+            _join_first(select, [items[alias] for alias in items if alias in group], inner, outer, [values, *rest])
             return [JOINED]
-    first = (
-        [new] if new is not None and (new in met or not met) else [alias for alias in items if alias in met][:1]
-    )
+    if new is not None and (new in compared or not compared):
+        first = [new]
+    else:
+        first = [alias for alias in items if alias in compared][:1]
     order = [*first, *(alias for alias in items if alias not in first)]
     sources: list[exp.Expr] = [items[alias] for alias in order]
     sources.insert(1 if first else 0, values)
@@ -179,6 +181,7 @@ def _order_joins(select: exp.Select, values: exp.Subquery, new: str | None) -> l
 
 
 def _connected(new: str, group: set[str], parts: Sequence[exp.Expr]) -> bool:
+    """Return whether equalities lead from the new dataset to every table of a group."""
     reached, before = {new}, 0
     while len(reached) > before:
         before = len(reached)
@@ -192,19 +195,22 @@ def _connected(new: str, group: set[str], parts: Sequence[exp.Expr]) -> bool:
 def _join_first(
     select: exp.Select,
     items: Sequence[exp.Expr],
-    loose: Sequence[exp.Expr],
-    bound: Sequence[exp.Expr],
+    inner: Sequence[exp.Expr],
+    outer: Sequence[exp.Expr],
     others: Sequence[exp.Expr],
 ) -> None:
-    """Move items of FROM, with the predicates among them, into an inner query that is joined with the others."""
-    inner = exp.Select()
+    """Move items of FROM into an inner query, with the `inner` predicates, and join it with the others.
+
+    The `outer` predicates stay, on the columns of the inner query.
+    """
+    query = exp.Select()
     laterals = [item.copy() for item in items if isinstance(item, exp.Lateral) and item.args.get("view")]
     tables = [item.copy() for item in items if not (isinstance(item, exp.Lateral) and item.args.get("view"))]
     moved = {item.alias_or_name for item in items}
-    _set_from(inner, tables, loose)
-    inner.set("laterals", laterals)
+    _set_from(query, tables, inner)
+    query.set("laterals", laterals)
     select.set("laterals", None)
-    _set_from(select, others, bound)
+    _set_from(select, others, outer)
     names: dict[tuple[str, str], str] = {}
     for column in list(select.find_all(exp.Column)):
         if column.table in moved and not isinstance(column.this, exp.Star):
@@ -212,12 +218,12 @@ def _join_first(
             listed = column.parent is select and column.arg_key == "expressions"
             there = exp.column(name, table=JOINED, quoted=True)
             column.replace(exp.alias_(there, column.name, quoted=True) if listed else there)
-    inner.set(
+    query.set(
         "expressions",
         [exp.alias_(exp.column(name, table=table, quoted=True), new) for (table, name), new in names.items()]
         or [exp.Literal.number(1)],
     )
-    select.set("joins", [exp.Join(this=inner.subquery(JOINED), kind="CROSS"), *select.args["joins"]])
+    select.set("joins", [exp.Join(this=query.subquery(JOINED), kind="CROSS"), *select.args["joins"]])
 
 
 def _set_from(select: exp.Select, sources: Sequence[exp.Expr], parts: Sequence[exp.Expr]) -> None:
@@ -285,7 +291,7 @@ class Views:
 
 
 def evaluation_sql(body: Body, views: Views, broadcast: Broadcast | None = "new", as_json: bool = True) -> str:
-    """Return the query whose rows are those of `MATCH_SCHEMA`; without `as_json` the payload is a struct."""
+    """Return the query whose columns are those of `MATCH_SCHEMA`; without `as_json` the payload is a struct."""
     with not_too_deep(f"channels.{body.channel.name}.query"):
         query = body.tree.copy()
         keys, hidden = _order(body, query)

@@ -88,7 +88,7 @@ def s3_fifo(events, sizes, subscriptions, capacity, beta, outcome):  # type: ign
     """Replay S3-FIFO: a page's state is its queue and, in the two lowest bits, its hits up to three."""
     ABSENT, SMALL, MAIN, HITS = np.uint8(0), np.uint8(4), np.uint8(8), np.uint8(3)
     state = np.full(len(sizes), ABSENT)
-    haunts = np.zeros(len(sizes), np.uint32)  # 1 + the place in the ghost's log; 0: not there
+    ghost_place = np.zeros(len(sizes), np.uint32)  # 1 + the place in the ghost's log; 0: not there
     small = np.empty(len(events), np.int32)
     main = np.empty(len(events), np.int32)
     ghost = np.empty(len(events), np.int32)
@@ -113,9 +113,9 @@ def s3_fifo(events, sizes, subscriptions, capacity, beta, outcome):  # type: ign
         size = sizes[page]
         if size > capacity:
             continue
-        returns = haunts[page] != 0
+        returns = ghost_place[page] != 0
         if returns:
-            haunts[page] = 0
+            ghost_place[page] = 0
             ghost_free += size
         while small_free + main_free < size:
             evicted = True
@@ -147,13 +147,13 @@ def s3_fifo(events, sizes, subscriptions, capacity, beta, outcome):  # type: ign
                     while ghost_free < victim_size:
                         forgotten = ghost[ghost_first]
                         ghost_first += 1
-                        if haunts[forgotten] == ghost_first:
-                            haunts[forgotten] = 0
+                        if ghost_place[forgotten] == ghost_first:
+                            ghost_place[forgotten] = 0
                             ghost_free += sizes[forgotten]
                     ghost_free -= victim_size
                     ghost[ghost_end] = victim
                     ghost_end += 1
-                    haunts[victim] = ghost_end
+                    ghost_place[victim] = ghost_end
                 break
         if returns or (not evicted and small_free <= 0):
             state[page] = MAIN

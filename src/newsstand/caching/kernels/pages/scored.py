@@ -20,7 +20,7 @@ from newsstand.caching.pages.policy import Entry, Policy
 
 def scored(policy: Policy) -> PageReplayKernel:
     """Compile the replay of `policy` at one proxy."""
-    assert policy.score is not None
+    assert policy.score is not None, f"policy '{policy.name}' has no scoring function and no kernel in KERNELS"
     score = jitable(policy.score)
     pushes = policy.push == "by-value"
     admits_always = policy.miss == "always"
