@@ -31,7 +31,7 @@ from newsstand.spark.class_archive import class_archive, create_in_background, w
 from newsstand.spark.internals import stop_session
 from newsstand.spark.java import cache_folder, find_java, wrap_java
 
-_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """Options of a JVM that starts fast and optimizes little: for minutes of work, not for hours."""
 
 

@@ -161,7 +161,7 @@ def postgres(url: str) -> Iterator[str]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("database", "reports"), [("sqlite", 1), ("sqlite", 2000), ("postgres", 2000)])
+@pytest.mark.parametrize(("database", "reports"), [("sqlite", 1), ("sqlite", 600), ("postgres", 600)])
 def test_execution_with_too_many_results_stores_nothing_and_others_continue(
     spark: SparkSession,
     tmp_path: Path,
@@ -169,14 +169,14 @@ def test_execution_with_too_many_results_stores_nothing_and_others_continue(
     database: str,
     reports: int,
 ) -> None:
-    """One publication has a prepared plan; 2,000 long ones do not."""
+    """One publication has a prepared plan; 600 long ones do not."""
     place = request.getfixturevalue("postgres") if database == "postgres" else database
     kind = "flood" * 50
     with opened(tmp_path, PAIRS.replace("DATABASE", place), spark) as here:
         definitions = here.cluster.definitions
         (pairs,) = here.subscribe("pairs", kind)
         (other,) = here.subscribe("of_kind", kind)
-        here.publish(*({"name": f"n{number}"} for number in range(2000)), dataset="shelters")
+        here.publish(*({"name": f"n{number}"} for number in range(1200)), dataset="shelters")
         last = here.publish(*({"id": f"n{n}", "kind": kind, "number": n} for n in range(reports)))
 
         def failing() -> dict[str, object]:
