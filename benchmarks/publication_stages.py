@@ -2,10 +2,11 @@
 
     make bench-stages
     .venv/bin/python benchmarks/publication_stages.py --rates 10 --subscriptions 1000 --seconds 30
-    .venv/bin/python benchmarks/publication_stages.py --rates --burst 500000
+    .venv/bin/python benchmarks/publication_stages.py --channels reports_near --rates --burst 500000
 
 `newsstand up` runs cluster, coordinator and broker as processes. The app is the one of README.md with three more
-channels: an equality, a distance and a join. A subscriber (SDK) has one subscription to each; further
+channels: an equality, a distance and a join. `--channels` chooses others: `within` has a radius as a parameter. A
+subscriber (SDK) has one subscription to each; further
 subscriptions, which nothing matches, are registered at the cluster by a second broker. A publisher (SDK) sends one
 record at a time, each for one of the channels in turn.
 
@@ -38,7 +39,7 @@ from support.broker.up import Up
 from newsstand.client import Client, Publisher, Subscription
 from newsstand.model import Scalar
 
-APP = '''
+APP = """
 [datasets.reports]
 fields = { id = "string", kind = "string", lat = "double", lon = "double" }
 
@@ -46,32 +47,39 @@ fields = { id = "string", kind = "string", lat = "double", lon = "double" }
 key = "id"
 fields = { id = "string", name = "string", lat = "double", lon = "double" }
 
-[channels.reports_near]
+[[brokers]]
+name = "edge"
+"""
+QUERIES = {
+    "reports_near": '''
 parameters = { kind = "string", lat = "double", lon = "double" }
 query = """
 SELECT r.id, s.name AS shelter
 FROM reports r LEFT JOIN shelters s ON distance_km(r.lat, r.lon, s.lat, s.lon) < 3
 WHERE r.kind = :kind AND distance_km(r.lat, r.lon, :lat, :lon) < 2
 """
-
-[channels.of_kind]
+''',
+    "of_kind": """
 parameters = { kind = "string" }
 query = "SELECT r.id FROM reports r WHERE r.kind = :kind"
-
-[channels.near]
+""",
+    "near": """
 parameters = { lat = "double", lon = "double" }
 query = "SELECT r.id FROM reports r WHERE distance_km(r.lat, r.lon, :lat, :lon) < 2"
-
-[channels.at_shelter]
+""",
+    "at_shelter": '''
 parameters = { shelter = "string" }
 query = """
 SELECT r.id, s.name FROM reports r JOIN shelters s ON distance_km(r.lat, r.lon, s.lat, s.lon) < 3
 WHERE s.id = :shelter
 """
-
-[[brokers]]
-name = "edge"
-'''
+''',
+    "within": """
+parameters = { lat = "double", lon = "double", km = "double" }
+query = "SELECT r.id FROM reports r WHERE distance_km(r.lat, r.lon, :lat, :lon) < :km"
+""",
+}
+USUAL = ("reports_near", "of_kind", "near", "at_shelter")
 SHELTER = {"id": "town", "name": "Town hall", "lat": 10.0, "lon": 10.0}
 CHANNELS: Mapping[str, tuple[Mapping[str, Scalar], Mapping[str, Scalar]]] = {
     "reports_near": (
@@ -81,6 +89,7 @@ CHANNELS: Mapping[str, tuple[Mapping[str, Scalar], Mapping[str, Scalar]]] = {
     "of_kind": ({"kind": "fire"}, {"kind": "fire", "lat": 50.0, "lon": 50.0}),
     "near": ({"lat": 20.0, "lon": 20.0}, {"kind": "other", "lat": 20.001, "lon": 20.001}),
     "at_shelter": ({"shelter": "town"}, {"kind": "other", "lat": 10.001, "lon": 10.001}),
+    "within": ({"lat": 30.0, "lon": 30.0, "km": 5.0}, {"kind": "other", "lat": 30.001, "lon": 30.001}),
 }
 """Of each channel the subscriber's values, and a record that only they match."""
 NOTHING = {"kind": "nothing", "lat": -80.0, "lon": 0.0}
@@ -96,10 +105,12 @@ CROWD_BATCH = 20_000
 class Platform:
     """A platform, its publisher and its subscriber, and what has arrived when."""
 
-    def __init__(self, folder: Path, patience_s: float) -> None:
+    def __init__(self, folder: Path, channels: Sequence[str], patience_s: float) -> None:
         app = folder / "app"
         app.mkdir()
-        (app / "newsstand.toml").write_text(APP)
+        declared = [f"[channels.{name}]{QUERIES[name]}" for name in channels]
+        (app / "newsstand.toml").write_text("\n".join([APP, *declared]))
+        self.channels = channels
         words = (sys.executable, "-m", "newsstand.cli.main", "up", app, "--base-port", "0", "--json")
         began = time.perf_counter()
         self.up = Up(folder, command=words)
@@ -118,7 +129,7 @@ class Platform:
         self._arrival = asyncio.Event()
 
     async def subscribe(self) -> None:
-        made = [await self.client.subscribe(name, **values) for name, (values, _) in CHANNELS.items()]
+        made = [await self.client.subscribe(name, **CHANNELS[name][0]) for name in self.channels]
         self._reading = asyncio.create_task(self._read(made))
 
     async def close(self) -> None:
@@ -157,11 +168,11 @@ class Platform:
         if self.crowd == 0:
             callback = {"callback": "http://127.0.0.1:9/"}
             (await self.cluster.put("/brokers/crowd", json=callback)).raise_for_status()
-        wanted = max(0, subscriptions - len(CHANNELS))
+        wanted = max(0, subscriptions - len(self.channels))
         chance = random.Random(wanted)
         while self.crowd < wanted:
             count = min(CROWD_BATCH, wanted - self.crowd)
-            batch = [_unmatched(chance, self.crowd + number) for number in range(count)]
+            batch = [_unmatched(self.channels, chance, self.crowd + number) for number in range(count)]
             (await self.cluster.post("/brokers/crowd/subscriptions", json=batch)).raise_for_status()
             self.crowd += count
 
@@ -177,7 +188,7 @@ class Platform:
         return await asyncio.gather(*map(trace, numbers))
 
 
-def _unmatched(chance: random.Random, number: int) -> dict[str, object]:
+def _unmatched(channels: Sequence[str], chance: random.Random, number: int) -> dict[str, object]:
     """Return a subscription with values of its own that no record matches."""
     place = {"lat": chance.uniform(-60, -40), "lon": chance.uniform(-179, 179)}
     values: dict[str, dict[str, object]] = {
@@ -185,13 +196,15 @@ def _unmatched(chance: random.Random, number: int) -> dict[str, object]:
         "of_kind": {"kind": f"kind {number}"},
         "near": {**place},
         "at_shelter": {"shelter": f"shelter {number}"},
+        "within": {**place, "km": chance.uniform(1, 5)},
     }
-    channel = list(CHANNELS)[number % len(CHANNELS)]
+    channel = channels[number % len(channels)]
     return {"channel": channel, "values": values[channel]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--channels", choices=QUERIES, nargs="+", default=USUAL)
     parser.add_argument("--rates", type=float, nargs="*", default=[1.0, 10.0, 100.0], help="publications a second")
     parser.add_argument("--subscriptions", type=int, nargs="+", default=[1, 1000, 100_000])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
@@ -210,16 +223,18 @@ def main() -> None:
 
 
 async def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    platform = Platform(folder, options.patience)
+    platform = Platform(folder, options.channels, options.patience)
     try:
         await platform.publisher.publish("shelters", SHELTER)
         await platform.subscribe()
         began = time.perf_counter()
-        name, _ = await platform.publish("of_kind")
-        await platform.wait_for({name})
+        first = {(await platform.publish(channel))[0] for channel in platform.channels}
+        await platform.wait_for(first)
         report: dict[str, Any] = {
             "start_s": platform.started_s,
-            "first_result_ms": (platform.arrived[name] - began) * 1000,
+            "first_result_ms": {
+                name.split()[0]: (platform.arrived[name] - began) * 1000 for name in sorted(first)
+            },
             "phases": [],
             "burst": None,
         }
@@ -251,7 +266,7 @@ async def phase(
         if at >= begin + options.warm_up:
             numbers.append(number)
 
-    channels = itertools.cycle(CHANNELS)
+    channels = itertools.cycle(platform.channels)
     async with asyncio.TaskGroup() as sending:
         for number in range(count):
             at = begin + number / rate
@@ -300,7 +315,7 @@ async def burst(platform: Platform, records: int) -> dict[str, Any]:
         batch = [{"id": f"b{start + n}", **NOTHING} for n in range(min(BURST_BATCH, records - start))]
         await platform.publisher.publish("reports", batch)
     published = time.perf_counter()
-    names = [(await platform.publish(channel))[0] for channel in CHANNELS]
+    names = [(await platform.publish(channel))[0] for channel in platform.channels]
     await platform.wait_for(set(names))
     return {
         "records": records,
@@ -311,7 +326,8 @@ async def burst(platform: Platform, records: int) -> dict[str, Any]:
 
 def show(report: Mapping[str, Any]) -> None:
     print(f"platform ready after {report['start_s']:.1f} s")
-    print(f"first result after ready: {report['first_result_ms']:,.0f} ms")
+    for channel, latency in report["first_result_ms"].items():
+        print(f"first result of {channel} after ready: {latency:,.0f} ms")
     for one in report["phases"]:
         print(f"\n{one['rate']:g}/s, {one['subscriptions']:,} subscriptions, {one['publications']:,} publications")
         print(f"{'stage':14} {'p50 ms':>10} {'p99 ms':>10}")

@@ -364,7 +364,8 @@ class Executor:
     def warm_up(self, channels: Sequence[RunningChannel], seconds: float, stopping: threading.Event) -> None:
         """Execute channels on samples, and store nothing, until they get no faster or the time is over.
 
-        Java compiles what is executed often. Until then an execution takes up to ten times as long.
+        Java compiles what is executed often. Until then an execution takes up to ten times as long. One that is
+        running at the end of the time may take as long again: cancelled, it would leave no prepared plan.
         """
         deadline = time.monotonic() + seconds
         rounds: list[float] = []
@@ -377,12 +378,12 @@ class Executor:
                 if stopping.is_set() or left_s <= 0:
                     return
                 try:
-                    with running.lock, self._limited(running, RunningExecution("warm-up"), left_s):
+                    with running.lock, self._limited(running, RunningExecution("warm-up"), left_s + seconds):
                         if running.removed:
                             working.remove(running)
                         else:
                             samples[running] = samples.get(running) or self._sample(running)
-                            self._warm_up(running, *samples[running])
+                            self._warm_up(running, *samples[running], first=not rounds)
                 except Exception as error:  # its executions fail and report it
                     logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
                     working.remove(running)
@@ -395,13 +396,19 @@ class Executor:
         publications = sample_batch(self.spark, self.log, running.datasets[channel.new])
         return publications, self.spark.createDataFrame(values_table(channel, [(0, values)]))
 
-    def _warm_up(self, running: RunningChannel, publications: PublicationBatch, example: DataFrame) -> None:
+    def _warm_up(
+        self, running: RunningChannel, publications: PublicationBatch, example: DataFrame, first: bool
+    ) -> None:
         running.warm = True
         values = self.tables.values(running.channel).parts()
-        if not values.base_rows:
-            values = replace(values, base=example, base_rows=1)
-        if self._prepared(running, publications, values) is None:
-            SparkMatches(self._matching(running, publications)(values.base), most=self.limits.results).collect()
+        tables = [values] if values.base_rows else []
+        if first or not tables:
+            # The values of new subscriptions have a plan of their own.
+            tables.append(replace(values, base_rows=0, changed=example, has_changed=True))
+        for one in tables:
+            if self._prepared(running, publications, one) is None:
+                frame = self._matching(running, publications)(one.frame())
+                SparkMatches(frame, most=self.limits.results).collect()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
