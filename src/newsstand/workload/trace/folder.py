@@ -48,10 +48,6 @@ class Trace:
     meanings: Mapping[str, DataFrame] = field(default_factory=dict)
     """Further tables with the names of pages and proxies by number, if the source has names."""
 
-    def tables(self) -> Iterator[tuple[str, DataFrame]]:
-        for name in TABLES:
-            yield name, getattr(self, name)
-
 
 def read_trace(spark: SparkSession, folder: str | Path) -> Trace:
     """Return a trace folder: each table a Parquet or CSV file, or a folder of them."""
