@@ -4,7 +4,7 @@ NewsstandError: the message is one line meant for the user; exit code 1
 ├── BadInput: what the user gave is wrong, and the message names the place; exit code 2
 │   ├── BadBody, BadApp, BadQuery, BadValues, NotFound, BadTrace, BadOption, LogDamage
 │   └── BadFilter, BadMessage, BadNetwork, BadPolicyFile, UnknownPolicy
-├── LimitReached, Duplicate, Busy, Unavailable, NoRoom
+├── LimitReached, Duplicate, ResultsExpired, Busy, Unavailable, NoRoom
 └── NoKeys, NoJava
 """
 
@@ -135,6 +135,19 @@ class Duplicate(NewsstandError):
 
     def problem(self) -> dict[str, object]:
         return {**super().problem(), "reason": "duplicate", "lease_s": self.lease_s}
+
+
+class ResultsExpired(NewsstandError):
+    """Retention has removed requested results; `earliest` is the first position that remains."""
+
+    http_status = 410
+
+    def __init__(self, earliest: int) -> None:
+        super().__init__(f"results before {earliest} were removed by retention")
+        self.earliest = earliest
+
+    def problem(self) -> dict[str, object]:
+        return {**super().problem(), "earliest": self.earliest}
 
 
 class Busy(NewsstandError):

@@ -5,20 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.environment import nothing_set  # noqa: F401
 
 from newsstand.cli.options import SparkOptions
 from newsstand.errors import BadInput, BadOption
 
 MASTER = '[spark]\n"spark.master" = "local[2]"\n'
 OTHER = '[spark]\n"spark.executor.memory" = "4g"\n'
-
-
-@pytest.fixture(autouse=True)
-def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a working directory without a configuration, and none in the environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("NEWSSTAND_CONFIG", "NEWSSTAND_SPARK_CONF", "NEWSSTAND_MASTER"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(

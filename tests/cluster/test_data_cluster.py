@@ -21,9 +21,8 @@ from newsstand.cluster.catalog import Conflict, Exists
 from newsstand.cluster.matching import executor as executions
 from newsstand.cluster.matching.matcher import check_body
 from newsstand.cluster.query.parser import Body
-from newsstand.cluster.results.model import PositionsExpired
 from newsstand.cluster.service import ClusterLimits
-from newsstand.errors import BadInput, BadQuery, BadValues, Busy, NotFound
+from newsstand.errors import BadInput, BadQuery, BadValues, Busy, NotFound, ResultsExpired
 from newsstand.model import ChannelDefinition, Dataset, Field, GivenValues, Values, parse_values
 
 APP = """
@@ -337,7 +336,7 @@ def test_results_removed_by_retention_raise_expired(here: ClusterUnderTest) -> N
     here.settle()
     here.cluster.remove_expired()  # the chore of every half minute, done now
     assert here.cluster.subscriptions.extent(rain.id) == (4, 5)
-    with pytest.raises(PositionsExpired) as gone:
+    with pytest.raises(ResultsExpired) as gone:
         here.cluster.subscriptions.read(rain.id, 0, None, 10)
     assert gone.value.earliest == 4
     assert [one.position for one in here.cluster.subscriptions.read(rain.id, 3, None, 10)] == [4, 5]

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.event_loops import run
 from support.profiles import examples
 
 from newsstand.concurrency.coalescing import Batcher
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(10):
-            await story()
-
-    asyncio.run(bounded())
 
 
 class Handler:

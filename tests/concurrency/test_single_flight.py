@@ -9,17 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.event_loops import run
 from support.profiles import examples
 
 from newsstand.concurrency.coalescing import SingleFlight
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(10):
-            await story()
-
-    asyncio.run(bounded())
 
 
 class Calls:

@@ -12,8 +12,16 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 
-from newsstand.broker.cluster_client.client import ResultsExpired
-from newsstand.errors import BadInput, Busy, Duplicate, LimitReached, NewsstandError, NotFound, Unavailable
+from newsstand.errors import (
+    BadInput,
+    Busy,
+    Duplicate,
+    LimitReached,
+    NewsstandError,
+    NotFound,
+    ResultsExpired,
+    Unavailable,
+)
 from newsstand.http.app import Api, Routes
 from newsstand.http.errors import HttpError, json_response, to_http_error
 from newsstand.http.openapi import Header

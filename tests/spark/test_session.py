@@ -11,19 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
+from support.environment import nothing_set  # noqa: F401
 
 from newsstand.errors import BadInput, BadOption, NewsstandError
 from newsstand.spark.session import open_session, settings, start
 
 KEY = "spark.sql.shuffle.partitions"
-
-
-@pytest.fixture(autouse=True)
-def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a working directory without a configuration, and none in the environment."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("NEWSSTAND_CONFIG", "NEWSSTAND_SPARK_CONF", "NEWSSTAND_MASTER"):
-        monkeypatch.delenv(name, raising=False)
 
 
 # Settings

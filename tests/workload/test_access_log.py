@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from newsstand.errors import BadOption, BadTrace
 from newsstand.workload.access_log import network, read_access_log
+from newsstand.workload.trace.files import TABLES
 from newsstand.workload.trace.folder import Trace, check
 
 MIXED = r"""
@@ -101,7 +102,7 @@ def test_log_is_read_in_any_number_of_blocks(spark: SparkSession, tmp_path: Path
 def test_tables_have_columns_of_trace(spark: SparkSession, tmp_path: Path) -> None:
     log = read_access_log(spark, written(tmp_path, MIXED))
     row = "row:struct<file:string,block:bigint,place:bigint>"
-    assert {name: table.schema.simpleString() for name, table in log.tables()} == {
+    assert {name: getattr(log, name).schema.simpleString() for name in TABLES} == {
         "publications": f"struct<page:bigint,time:double,size:bigint,{row}>",
         "requests": f"struct<time:double,proxy:int,page:bigint,{row}>",
         "subscriptions": f"struct<proxy:int,page:bigint,count:int,{row}>",

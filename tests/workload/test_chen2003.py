@@ -44,8 +44,8 @@ from newsstand.workload.chen2003.requests import (
     units,
 )
 from newsstand.workload.randomness import generator, shuffled
-from newsstand.workload.trace.files import data_files, table_path
-from newsstand.workload.trace.folder import COLUMNS, check, read_trace
+from newsstand.workload.trace.files import TABLES, data_files, table_path
+from newsstand.workload.trace.folder import check, read_trace
 
 SEEDS = range(12)
 SMALL = News(requests=4000, proxies=12, pages=500, seed=7)
@@ -301,7 +301,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def columns(folder: Path, name: str) -> dict[str, npt.NDArray[np.generic]]:
     table = pq.read_table([str(file) for file in data_files(table_path(folder, name))])
-    return {column: table.column(column).to_numpy() for column in COLUMNS[name]}
+    return {column: table.column(column).to_numpy() for column in TABLES[name].columns}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -313,10 +313,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 def digest(folder: Path) -> str:
     """A hash of the values of a trace, however they lie in files."""
     seen = hashlib.sha256()
-    for name in COLUMNS:
+    for name in TABLES:
         table = columns(folder, name)
-        order = np.lexsort([table[column] for column in reversed(COLUMNS[name])])
-        for column in COLUMNS[name]:
+        order = np.lexsort([table[column] for column in reversed(TABLES[name].columns)])
+        for column in TABLES[name].columns:
             seen.update(np.ascontiguousarray(table[column][order]).tobytes())
     return seen.hexdigest()[:32]
 
@@ -340,7 +340,7 @@ def test_trace_is_written_as_drawn(written: Path) -> None:
 def test_columns_have_rows_of_written_trace(spark: SparkSession, tmp_path: Path, news: News) -> None:
     generate(spark, news, tmp_path / "trace")
     made = generate_columns(news)
-    for name in COLUMNS:
+    for name in TABLES:
         for column, wanted in columns(tmp_path / "trace", name).items():
             values = getattr(getattr(made, name), column)
             assert values.dtype == wanted.dtype

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from newsstand.workload.trace.csv_columns import read_csv
 from newsstand.workload.trace.files import TABLES, header_of
-from newsstand.workload.trace.folder import SCHEMAS
 from newsstand.workload.trace.tables import read_table_at
 
 NUMBERS = ["1", "2", "1.5", "-3", "+4", "007", " 5", "6\t", "1e3", "0", '"7"', ' "8" ']
@@ -43,12 +42,12 @@ ODD_LINES = ["", "  ", "\t", "1", "1,2", "1,2,3,4", ",,", '1,2,"3', '"1,2,3', '1
 
 def rows(file: Path, table: str) -> list[list[str]]:
     """The cells of a file, in a form in which NaN equals NaN."""
-    columns = read_csv(file, header_of(file), TABLES[table])
+    columns = read_csv(file, header_of(file), TABLES[table].columns)
     return [list(map(repr, row)) for row in zip(*(column.to_pylist() for column in columns.values()), strict=True)]
 
 
 def rows_on_spark(spark: SparkSession, file: Path, table: str) -> list[list[str]]:
-    found = read_table_at(spark, file, SCHEMAS[table]).orderBy("row").drop("row").collect()
+    found = read_table_at(spark, file, TABLES[table]).orderBy("row").drop("row").collect()
     return [list(map(repr, row)) for row in found]
 
 
@@ -68,7 +67,7 @@ def lines_of(kind: str) -> list[str]:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_odd_csv_is_read_as_on_spark(spark: SparkSession, tmp_path: Path, table: str, end: str) -> None:
     file = tmp_path / f"{table}.csv"
-    lines = [",".join(TABLES[table]), *lines_of("odd")]
+    lines = [",".join(TABLES[table].columns), *lines_of("odd")]
     file.write_bytes(b"\xef\xbb\xbf" + end.join(lines).replace("٣", "\udcff").encode("utf-8", "surrogateescape"))
     assert rows(file, table) == rows_on_spark(spark, file, table)
 

@@ -17,6 +17,7 @@ from newsstand.errors import BadTrace
 from newsstand.workload.oracle_columns import read_oracle_columns
 from newsstand.workload.oracle_file import write_oracle_general
 from newsstand.workload.oracle_general import read_oracle_general
+from newsstand.workload.trace.files import TABLES
 from newsstand.workload.trace.folder import Trace, check
 
 RECORD = st.tuples(
@@ -53,7 +54,8 @@ def test_tables_have_columns_of_trace(spark: SparkSession, tmp_path: Path) -> No
     path = tmp_path / "small.bin"
     path.write_bytes(BYTES)
     row = "row:struct<file:string,block:bigint,place:bigint>"
-    assert {name: table.schema.simpleString() for name, table in read_oracle_general(spark, path).tables()} == {
+    trace = read_oracle_general(spark, path)
+    assert {name: getattr(trace, name).schema.simpleString() for name in TABLES} == {
         "publications": f"struct<page:bigint,time:double,size:bigint,{row}>",
         "requests": f"struct<time:double,proxy:int,page:bigint,{row}>",
         "subscriptions": f"struct<proxy:int,page:bigint,count:int,{row}>",

@@ -3,11 +3,12 @@ from pathlib import Path
 import pytest
 
 from newsstand.errors import BadInput
-from newsstand.workload.trace.folder import COLUMNS, new_folder
+from newsstand.workload.trace.files import TABLES
+from newsstand.workload.trace.folder import new_folder
 
 
 def fill(folder: Path, mark: str) -> None:
-    for name in COLUMNS:
+    for name in TABLES:
         (folder / f"{name}.csv").write_text(mark)
 
 

@@ -46,10 +46,6 @@ class SlotCache(Generic[Key, Item]):
     def __getitem__(self, key: Key) -> Item:
         return self._items[key]
 
-    def items(self) -> Iterator[tuple[Key, Item]]:
-        """Return keys and items, from top to bottom."""
-        return reversed(self._items.items())
-
     def position(self, key: Key) -> int:
         """Return the slot of an item, 1 at the top, by a walk from there."""
         for place, other in enumerate(self, start=1):

@@ -325,9 +325,9 @@ def import_(
 
 
 def _print_result(out: Path, parameters: dict[str, object], as_json: bool) -> None:
-    from newsstand.workload.trace.folder import COLUMNS
+    from newsstand.workload.trace.files import TABLES
 
-    rows = counted_rows(out, COLUMNS)
+    rows = counted_rows(out, TABLES)
     if as_json:
         print(json.dumps({"out": str(out), **rows, **parameters}))
     else:

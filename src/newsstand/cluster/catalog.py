@@ -120,7 +120,6 @@ class Catalog:
         self.defaults = app.defaults
         """The defaults of channels."""
         file = _read(path)
-        self._streams = file.streams
         self._recorded = file.recorded
         self.superseded: list[str] = []
         """Overrides that are void because newsstand.toml was edited: `datasets.NAME` or `channels.NAME`."""

@@ -115,7 +115,7 @@ class Subscriptions:
         return list(self.stores.subscriptions.scan(broker, after=after, limit=limit))
 
     def read(self, subscription: str, after: int, until: int | None, limit: int) -> list[StreamResult]:
-        """Return results with after < position <= until, oldest first, at most `limit`; raise PositionsExpired."""
+        """Return results with after < position <= until, oldest first, at most `limit`; raise ResultsExpired."""
         return self.stores.results.read(self.get(subscription).stream, after, until, limit)
 
     def read_many(self, broker: str, ranges: Sequence[StreamRange]) -> list[StreamPage[StreamResult]]:

@@ -20,17 +20,21 @@ Json = object
 """A JSON value of any type."""
 
 
-def read_object(path: Path) -> dict[str, Json]:
-    """Return the object in a file; reject repeated names, and NaN and infinity."""
+def read_text(path: Path) -> str:
+    """Return the text of a file that describes a network, without the mark that some editors write before it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise BadNetwork(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadNetwork(f"{path}: cannot be read ({reason})") from error
+
+
+def read_object(path: Path) -> dict[str, Json]:
+    """Return the object in a file; reject repeated names, and NaN and infinity."""
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        found = json.loads(read_text(path), object_pairs_hook=_once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise BadNetwork(f"{path}: line {error.lineno}: not JSON ({error.msg})") from error
     except RecursionError:

@@ -28,6 +28,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from newsstand.config.files import read_text
 from newsstand.errors import BadNetwork, BadOption
 from newsstand.geo.backbone import LARGEST_NETWORK, Backbone
 from newsstand.geo.globe import MOST_LATITUDE, MOST_LONGITUDE, Locations, scattered, vector_miles
@@ -129,14 +130,7 @@ def _connected(path: Path, names: Sequence[str], edges: list[Edge]) -> Topology:
 
 def _rows(path: Path, columns: Sequence[str], optional: str | None = None) -> Iterator[_Row]:
     """Yield the rows of a table; its header may have columns in any order, and further ones."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise BadNetwork(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise BadNetwork(f"{path}: cannot be read ({reason})") from error
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(read_text(path).splitlines(), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         for column in columns:

@@ -17,7 +17,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -100,47 +100,17 @@ class PlatformFolder:
         except OSError:
             return False
 
-    @contextmanager
-    def remembered(self, usual: Path) -> Iterator[None]:
+    def remembered(self, usual: Path) -> AbstractContextManager[None]:
         """Write the path of this folder to the default folder of the app, where commands look for it."""
-        file, text = usual / ELSEWHERE, f"{self.path}\n"
-        if usual.absolute() == self.path:
-            yield
-            return
-        try:
-            usual.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(file, text.encode())
-        except OSError as error:
-            raise BadOption(f"{file}: cannot be written ({error.strerror})") from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if file.read_text(encoding="utf-8") == text:
-                    file.unlink()
+        return nullcontext() if usual.absolute() == self.path else _written(usual / ELSEWHERE, f"{self.path}\n")
 
-    @contextmanager
-    def announced(self, url: str) -> Iterator[None]:
+    def announced(self, url: str) -> AbstractContextManager[None]:
         """Write where the cluster will listen, so that commands wait there.
 
         Restore the previous address afterwards: if the cluster does not start because another one uses the folder,
         commands still find that one.
         """
-        file, text = self.path / ADDRESS, f"{url}\n"
-        try:
-            before = file.read_text(encoding="utf-8") if file.exists() else ""
-            write_atomically(file, text.encode())
-        except OSError as error:
-            raise BadOption(f"{file}: cannot be written ({error.strerror})") from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                if file.read_text(encoding="utf-8") == text:
-                    if before:
-                        write_atomically(file, before.encode())
-                    else:
-                        file.unlink()
+        return _written(self.path / ADDRESS, f"{url}\n", restores=True)
 
     def prepare(self, brokers: Iterable[str]) -> None:
         """Create the secret if it is missing, and the credential of each broker."""
@@ -164,6 +134,26 @@ def folder_in_use(usual: Path) -> Path:
     except (OSError, UnicodeDecodeError):
         return usual
     return other.path if other.is_running else usual
+
+
+@contextmanager
+def _written(file: Path, text: str, *, restores: bool = False) -> Iterator[None]:
+    """Write a file; remove it afterwards, or restore its previous text, unless another process has changed it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        before = file.read_text(encoding="utf-8") if restores and file.exists() else ""
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise BadOption(f"{file}: cannot be written ({error.strerror})") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if file.read_text(encoding="utf-8") == text:
+                if before:
+                    write_atomically(file, before.encode())
+                else:
+                    file.unlink()
 
 
 def _locks(file: TextIO, how: int) -> bool:

@@ -139,8 +139,6 @@ def read_access_log(
 
 
 def _lines(spark: SparkSession, path: Path) -> DataFrame:
-    if not path.exists():
-        raise BadTrace(f"{path}: no such file or folder")
     text = spark.read.text([str(file.absolute()) for file in data_files(path)])
     # Within a block of a file this id grows with the lines.
     return text.where(F.trim("value") != "").select("value", row_at(F.monotonically_increasing_id()))

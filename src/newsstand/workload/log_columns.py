@@ -49,8 +49,6 @@ def read_log_columns(
     path: Path, *, strict: bool = False, prefix_v4: int = 24, prefix_v6: int = 48
 ) -> TraceColumns:
     """Return a log as a trace: a GET answered with 2xx or 304 is a request, the largest answer the size."""
-    if not path.exists():
-        raise BadTrace(f"{path}: no such file or folder")
     files = data_files(path)
     parts = [_parse(file) for file in files]
     targets = pa.chunked_array([part.target for part in parts]).combine_chunks().dictionary_encode()

@@ -13,11 +13,10 @@ from support.event_loops import run
 from newsstand.broker.cluster_client.client import (
     ClusterClient,
     ClusterUnavailable,
-    ResultsExpired,
     SubscribeRequest,
 )
 from newsstand.broker.results.broker import PositionRange
-from newsstand.errors import BadInput, BadValues, NotFound
+from newsstand.errors import BadInput, BadValues, NotFound, ResultsExpired
 from newsstand.http.client import KEEP_ALIVE_S, HttpClient, HttpResponse
 from newsstand.wire.cluster import FetchedResult
 from newsstand.wire.notifications import read_notification

@@ -13,10 +13,10 @@ from support.profiles import examples
 
 from newsstand.broker.cluster_client.client import (
     ClusterUnavailable,
-    ResultsExpired,
 )
 from newsstand.broker.results.broker import PositionRange
 from newsstand.broker.results.puller import RangeFetcher
+from newsstand.errors import ResultsExpired
 from newsstand.wire.cluster import FetchedResult
 
 

@@ -17,12 +17,12 @@ from support.broker.service_scene import Scene, play
 from support.profiles import examples
 
 from newsstand.auth.tokens import ChannelScope
-from newsstand.broker.cluster_client.client import ChannelDirectory, ClusterUnavailable, ResultsExpired
+from newsstand.broker.cluster_client.client import ChannelDirectory, ClusterUnavailable
 from newsstand.broker.results.service import ResultPage
 from newsstand.broker.sessions.state import Change, frontend_id
 from newsstand.broker.sessions.store import SubscriberStore
 from newsstand.broker.sessions.subscribers import SubscriberMoved
-from newsstand.errors import BadInput, NotFound
+from newsstand.errors import BadInput, NotFound, ResultsExpired
 from newsstand.model import ChannelDefinition
 from newsstand.wire.subscribers import AddSubscription, SessionRecord, SubscriberRecord, SubscriptionRecord
 

@@ -24,6 +24,7 @@ from support.cluster.log_suite import (
     rows,
     segments,
 )
+from support.environment import small_disk  # noqa: F401
 from support.profiles import examples
 
 from newsstand.cluster.log.contract import AppendResult
@@ -306,18 +307,7 @@ def test_newest_keys_are_remembered_over_segments(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "newsstand-test", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("cannot mount a small tmpfs here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_full_disk_rejects_appends_until_space_is_free(small_disk: Path) -> None:
+def test_full_disk_rejects_appends_until_space_is_free(small_disk: Path) -> None:  # noqa: F811
     filler = small_disk / "filler"
     filler.write_bytes(bytes(100_000))
     log = FileLog(small_disk / "log", FileLogLimits(segment_bytes=20_000))

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.environment import small_disk  # noqa: F401
 
 from newsstand.cluster.pages.store import GivenPage, PageStore, content_page, linked_page, store_file
 from newsstand.errors import BadInput, NoRoom
@@ -132,18 +131,7 @@ def test_sweep_leaves_page_published_meanwhile(store: PageStore, monkeypatch: py
     assert store.find(page.id) is not None
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "newsstand-test", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("cannot mount a small tmpfs here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_full_disk_leaves_no_partial_file(small_disk: Path) -> None:
+def test_full_disk_leaves_no_partial_file(small_disk: Path) -> None:  # noqa: F811
     store = PageStore(small_disk)
     kept = store.put(b"small")
     with pytest.raises(NoRoom, match="no space for a page of 300000 bytes"):

@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from newsstand.broker.cluster_client.client import ClusterUnavailable, ResultsExpired
+from newsstand.broker.cluster_client.client import ClusterUnavailable
 from newsstand.broker.results.broker import PositionRange
-from newsstand.errors import BadValues, NewsstandError, NotFound
+from newsstand.errors import BadValues, NewsstandError, NotFound, ResultsExpired
 from newsstand.model import ChannelDefinition, Parameter, subscription_id
 from newsstand.wire.cluster import FetchedResult, StreamStatus, SubscribeRequest
 

@@ -18,7 +18,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 from websockets.sync.client import ClientConnection, connect
 
-from newsstand.broker.websocket.connection import CloseConnection, ConnectionLimits, limited_connection
+from newsstand.broker.websocket.connection import CloseConnection, Connection, ConnectionLimits
 from newsstand.broker.websocket.hub import Hub, NotifiedConnections
 from newsstand.broker.websocket.protocol import SocketIdentity, serve_socket
 from newsstand.errors import BadInput
@@ -128,7 +128,7 @@ def socket_server(hub: Hub | None = None, loop: str = "uvloop", **limits: float)
             api,
             log_config=None,
             loop=loop,
-            ws=limited_connection(ConnectionLimits(**limits)),  # type: ignore[arg-type]
+            ws=type("LimitedConnection", (Connection,), {"__slots__": (), "limits": ConnectionLimits(**limits)}),
             ws_ping_interval=None,
         )
         server = uvicorn.Server(config)

@@ -20,14 +20,13 @@ from newsstand.cluster.results.model import (
     Execution,
     ExecutionOutcome,
     OutboxEntry,
-    PositionsExpired,
     StreamAdvance,
     SuspendedStreamInfo,
     TooManyResults,
 )
 from newsstand.cluster.results.retention import CleanupLimits
 from newsstand.cluster.results.stores import ResultStores
-from newsstand.errors import NotFound
+from newsstand.errors import NotFound, ResultsExpired
 from newsstand.model import (
     BackendSubscription,
     Broker,
@@ -531,7 +530,7 @@ class ResultsSuite:
         assert db.results.extent(fire.stream) == (4, 5)
         assert db.results.extent(flood.stream) == (1, 1)
         assert [result.position for result in db.results.read(fire.stream, 3)] == [4, 5]
-        with pytest.raises(PositionsExpired) as gone:
+        with pytest.raises(ResultsExpired) as gone:
             db.results.read(fire.stream, 2)
         assert gone.value.earliest == 4
         db.results.store(over(6, 7), computed([row(fire.stream, 7)]))
@@ -545,11 +544,11 @@ class ResultsSuite:
         assert db.cleaner.apply_retention("alerts", Retention(age_s=2), 4000) == 0
         assert db.cleaner.apply_retention("news", Retention(age_s=0), 9999) == 0
         assert db.results.extent(one.stream) == (5, 8)
-        with pytest.raises(PositionsExpired):
+        with pytest.raises(ResultsExpired):
             db.results.read(one.stream)
         assert db.cleaner.apply_retention("alerts", Retention(age_s=0), 99_000) == 4
         assert db.results.extent(one.stream) == (9, 8)
-        with pytest.raises(PositionsExpired) as gone:
+        with pytest.raises(ResultsExpired) as gone:
             db.results.read(one.stream, 7)
         assert gone.value.earliest == 9
         assert db.results.read(one.stream, 8) == []

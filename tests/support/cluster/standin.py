@@ -21,12 +21,12 @@ from newsstand.cluster.ingest.validator import RecordFormat, RecordValidator
 from newsstand.cluster.metrics import Metrics
 from newsstand.cluster.pages.origin import Origin
 from newsstand.cluster.pages.store import PageStore
-from newsstand.cluster.results.model import PositionsExpired, SuspendedStreamInfo
+from newsstand.cluster.results.model import SuspendedStreamInfo
 from newsstand.cluster.server import create_api
 from newsstand.cluster.service import DataCluster, RunningExecutionInfo
 from newsstand.cluster.stages import DeliveryReports
 from newsstand.cluster.subscriptions import SubscriptionRequest
-from newsstand.errors import NotFound
+from newsstand.errors import NotFound, ResultsExpired
 from newsstand.http.app import Api
 from newsstand.http.server import wall_clock_ms
 from newsstand.model import (
@@ -204,7 +204,7 @@ class StandIn:
 
     def read(self, subscription: str, after: int, until: int | None, limit: int) -> list[StreamResult]:
         if after + 1 < self.earliest:
-            raise PositionsExpired(self.earliest)
+            raise ResultsExpired(self.earliest)
         last = min(3, 3 if until is None else until)
         return [StreamResult(n, 1000 + n, Raw(b'{"id":"e%d"}' % n), n, None) for n in range(after + 1, last + 1)][
             :limit

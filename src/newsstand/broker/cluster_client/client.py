@@ -13,11 +13,11 @@ from typing import TypeVar
 import msgspec
 
 from newsstand.broker.coordinator_client.client import ErrorResponse, IncarnationSuperseded
-from newsstand.broker.pages.content import PageResponse
+from newsstand.broker.pages.content import PageResponse, steady
 from newsstand.broker.results.broker import PositionRange
 from newsstand.broker.sessions.store import SubscriberStore
 from newsstand.concurrency.coalescing import SingleFlight
-from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound
+from newsstand.errors import BadInput, BadValues, NewsstandError, NotFound, ResultsExpired
 from newsstand.http.client import HttpClient, HttpResponse, RequestError, read_bounded
 from newsstand.http.pages import REDIRECT
 from newsstand.model import ChannelDefinition, Parameter, Scalar
@@ -57,19 +57,6 @@ class ClusterUnavailable(NewsstandError):
 
 class BrokerTokenRejected(ClusterUnavailable):
     """The data cluster does not accept the broker's token."""
-
-
-class ResultsExpired(NewsstandError):
-    """Retention has removed the results; `earliest` is the first position that is left."""
-
-    http_status = 410
-
-    def __init__(self, earliest: int) -> None:
-        super().__init__(f"retention has removed the results before {earliest}")
-        self.earliest = earliest
-
-    def problem(self) -> dict[str, object]:
-        return {**super().problem(), "earliest": self.earliest}
 
 
 class ExternalPage(NewsstandError):
@@ -227,7 +214,7 @@ class ClusterClient:
                     raise RedirectedToPeer(msgspec.json.decode(body, type=OriginRedirect))
                 if response.status in _REDIRECTS and "location" in response.headers:
                     raise ExternalPage(response.headers["location"])
-                chunks = _steady(response.content.iter_any())
+                chunks = steady(response.content.iter_any(), PAGE_S)
                 yield PageResponse(path, response.status, response.headers, chunks)
             except TimeoutError:
                 raise ClusterUnavailable(f"the data cluster does not respond within {PAGE_S:g} s") from None
@@ -285,19 +272,6 @@ def _fault(response: HttpResponse) -> NewsstandError:
             return BadInput(f"the data cluster rejects the request ({response.status}): {problem.error}")
         case status:
             return ClusterUnavailable(f"the data cluster responds {status}: {problem.error}")
-
-
-async def _steady(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body; raise ClusterUnavailable if a chunk takes too long. The time of the reader does not count."""
-    while True:
-        try:
-            async with asyncio.timeout(PAGE_S):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise ClusterUnavailable(f"the data cluster does not respond within {PAGE_S:g} s") from None
-        yield chunk
 
 
 class ChannelDirectory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,17 @@ class PageTooLarge(NewsstandError):
 def is_fixed(path: str) -> bool:
     """Return whether the page of this path never changes."""
     return path.startswith("pages/")
+
+
+async def steady(chunks: AsyncIterator[bytes], pause_s: float) -> AsyncIterator[bytes]:
+    """Yield a body; raise TimeoutError if a chunk takes too long. The time of the reader does not count."""
+    while True:
+        try:
+            async with asyncio.timeout(pause_s):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        yield chunk
 
 
 async def read_content(response: PageResponse, largest: int) -> PageContent:

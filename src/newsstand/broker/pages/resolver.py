@@ -26,7 +26,14 @@ from newsstand.broker.cluster_client.client import (
     RedirectedToPeer,
 )
 from newsstand.broker.metrics import PageMetrics, Source
-from newsstand.broker.pages.content import PageContent, PageResponse, PageTooLarge, is_fixed, read_content
+from newsstand.broker.pages.content import (
+    PageContent,
+    PageResponse,
+    PageTooLarge,
+    is_fixed,
+    read_content,
+    steady,
+)
 from newsstand.broker.pages.fetcher import PageFetcher, PageRejected, require_identity
 from newsstand.broker.pages.match_cache import MatchCache
 from newsstand.broker.pages.push_cache import CLUSTER, PushCacheService
@@ -298,8 +305,8 @@ class PageResolver:
                         raise PeerMiss(f"broker '{peer.server}' answers {response.status}")
                     require_identity(response)
                     limit.reschedule(asyncio.get_running_loop().time() + longest_s)
-                    steady = replace(response, chunks=_steady(response.chunks, peer_s))
-                    content = await read_content(steady, self.largest)
+                    response = replace(response, chunks=steady(response.chunks, peer_s))
+                    content = await read_content(response, self.largest)
         except (RequestError, TimeoutError) as error:
             raise PeerUnavailable(f"broker '{peer.server}' does not answer ({type(error).__name__})") from error
         except (PageTooLarge, PageRejected) as error:
@@ -316,14 +323,3 @@ class PageResolver:
     def _count(self, content: PageContent, source: Source, by: str) -> ResolvedPage:
         self.metrics.served(source, len(content.data))
         return ResolvedPage(content, source, by)
-
-
-async def _steady(chunks: AsyncIterator[bytes], pause_s: float) -> AsyncIterator[bytes]:
-    """Yield a body; raise TimeoutError if a chunk takes too long."""
-    while True:
-        try:
-            async with asyncio.timeout(pause_s):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        yield chunk

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from newsstand.broker.cluster_client.client import ClusterClient, ClusterUnavailable, ResultsExpired
+from newsstand.broker.cluster_client.client import ClusterClient, ClusterUnavailable
 from newsstand.broker.event_log import EventLog
 from newsstand.broker.metrics import Metrics
 from newsstand.broker.results.broker import PositionRange, ResultBroker
@@ -17,7 +17,7 @@ from newsstand.broker.results.subscription_sync import SubscriptionSync
 from newsstand.broker.websocket.hub import Hub
 from newsstand.concurrency.coalescing import Batcher, SingleFlight
 from newsstand.concurrency.pacing import Backoff
-from newsstand.errors import NewsstandError, NotFound
+from newsstand.errors import NewsstandError, NotFound, ResultsExpired
 from newsstand.wire.cluster import FetchedResult
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from newsstand.broker.cluster_client.client import (
     ChannelDirectory,
     ClusterClient,
     ClusterUnavailable,
-    ResultsExpired,
 )
 from newsstand.broker.event_log import EventLog
 from newsstand.broker.metrics import Metrics
@@ -34,7 +33,7 @@ from newsstand.broker.sessions.subscribers import (
     SubscriberMoved,
 )
 from newsstand.caching import ResultCaches
-from newsstand.errors import BadInput, NotFound
+from newsstand.errors import BadInput, NotFound, ResultsExpired
 from newsstand.model import ChannelDefinition, Scalar, parse_values, subscription_id
 from newsstand.wire.cluster import FetchedResult, StreamStatus, StreamSuspension
 from newsstand.wire.notifications import Notification

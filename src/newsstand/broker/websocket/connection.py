@@ -87,10 +87,7 @@ MessageHandler = Callable[[bytes], Awaitable[bytes | None]]
 
 
 class Connection(asyncio.Protocol):
-    """A client's WebSocket, from the handshake to the end; used from the thread of its event loop only.
-
-    `limited_connection` makes the class of one server.
-    """
+    """A client's WebSocket, from the handshake to the end; used from the thread of its event loop only."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
@@ -390,8 +387,3 @@ class Connection(asyncio.Protocol):
             self.on_close = None
         if self._handshake is not None:
             self._handshake.wake()
-
-
-def limited_connection(limits: ConnectionLimits) -> type[Connection]:
-    """Return the class of connections with these limits."""
-    return type("LimitedConnection", (Connection,), {"__slots__": (), "limits": limits})

@@ -19,13 +19,13 @@ from newsstand.cluster.results.model import (
     ExecutionOutcome,
     ExecutionRecord,
     Matches,
-    PositionsExpired,
     ResultDatabase,
     StagedRows,
     Transaction,
     require_at_most,
     unknown_streams,
 )
+from newsstand.errors import ResultsExpired
 from newsstand.wire.cluster import AttachedPage, StreamResult
 
 _NUMBER = """
@@ -222,7 +222,7 @@ class ResultStore:
     def read(self, stream: int, after: int = 0, until: int | None = None, limit: int = 1000) -> list[StreamResult]:
         """Return results with after < position <= until, oldest first; `after` past the head gives none.
 
-        Raise PositionsExpired if retention has removed the first one of them.
+        Raise ResultsExpired if retention has removed the first one of them.
         """
         if limit <= 0 or (until is not None and until <= after):
             return []
@@ -236,7 +236,7 @@ class ResultStore:
         if not found or found[0][0] != after + 1:
             earliest, _ = self.extent(stream)
             if earliest > after + 1:
-                raise PositionsExpired(earliest)
+                raise ResultsExpired(earliest)
             return []
         return [
             StreamResult(

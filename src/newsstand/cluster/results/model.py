@@ -156,19 +156,6 @@ class StreamExtent:
     suspended: StreamSuspension | None = None
 
 
-class PositionsExpired(NewsstandError):
-    """Retention has removed requested results; `earliest` is the first position that remains."""
-
-    http_status = 410
-
-    def __init__(self, earliest: int) -> None:
-        super().__init__(f"results before {earliest} were removed by retention")
-        self.earliest = earliest
-
-    def problem(self) -> dict[str, object]:
-        return {**super().problem(), "earliest": self.earliest}
-
-
 class TooManyResults(NewsstandError):
     """An execution has more results than the settings allow."""
 

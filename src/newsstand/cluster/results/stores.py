@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from newsstand.cluster.results.executions import ResultStore
-from newsstand.cluster.results.model import FEW, PositionsExpired, ResultDatabase
+from newsstand.cluster.results.model import FEW, ResultDatabase
 from newsstand.cluster.results.outbox import NotificationOutbox
 from newsstand.cluster.results.retention import CleanupLimits, ResultCleaner
 from newsstand.cluster.results.subscriptions import SubscriptionStore
+from newsstand.errors import ResultsExpired
 from newsstand.wire.cluster import MOST_RESULTS, StreamPage, StreamRange, StreamResult
 
 MAX_READ_BYTES = 8 * 1024 * 1024
@@ -44,7 +45,7 @@ class ResultStores:
             if one.limit and count > 0 and size > 0 and extent.head > one.after:
                 try:
                     results = self.results.read(extent.stream, one.after, one.until, min(one.limit, count))
-                except PositionsExpired:
+                except ResultsExpired:
                     results = []  # the page's `earliest` says so
                 count -= len(results)
                 size -= sum(len(result.payload) for result in results)

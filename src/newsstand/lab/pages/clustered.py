@@ -24,8 +24,9 @@ from newsstand.errors import BadTrace, first_line_of
 from newsstand.lab.pages.replay import ReplayJob, bad_rows, replay_timeline
 from newsstand.lab.pages.results import RESULT_DDL, batches
 from newsstand.lab.pages.timeline import PushEvents, RequestEvents, Timeline, interleaved
-from newsstand.workload.trace.files import data_files, table_path
-from newsstand.workload.trace.folder import COLUMNS, ROWS_A_SHARD
+from newsstand.workload.trace.files import TABLES, data_files, table_path
+from newsstand.workload.trace.folder import ROWS_A_SHARD
+from newsstand.workload.trace.folder_columns import ARROW_TYPES
 
 LARGEST_SHARD = 4 * ROWS_A_SHARD
 """Requests in one file that one task may take, unless they are of one proxy, which no shuffle could divide."""
@@ -47,7 +48,7 @@ class Shard:
 
 def shards(folder: Path) -> list[Shard] | None:
     """Return how to read a clustered trace in parallel, or None if it is not clustered."""
-    paths = {name: table_path(folder, name) for name in COLUMNS}
+    paths = {name: table_path(folder, name) for name in TABLES}
     files = {name: data_files(path) for name, path in paths.items()}
     if any(file.suffix != ".parquet" for listed in files.values() for file in listed):
         return None
@@ -202,7 +203,7 @@ class PublicationCatalogue:
 
 def _read(files: tuple[str, ...], name: str, rows: pc.Expression | None = None) -> pa.Table:
     """Return the rows of some files; groups of rows that a file's footer rules out are not read."""
-    schema = pa.schema([(column, _ARROW[kind.simpleString()]) for column, kind in COLUMNS[name].items()])
+    schema = pa.schema([(column, ARROW_TYPES[kind]) for column, kind in TABLES[name].columns.items()])
     tables = [schema.empty_table()]
     for file in files:
         try:
@@ -210,9 +211,6 @@ def _read(files: tuple[str, ...], name: str, rows: pc.Expression | None = None) 
         except (OSError, pa.ArrowException) as error:
             raise BadTrace(f"{file}: not readable ({first_line_of(error)})") from error
     return pa.concat_tables(tables)
-
-
-_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64()}
 
 
 def _no_gaps(table: pa.Table, name: str) -> None:

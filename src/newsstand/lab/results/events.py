@@ -19,6 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from newsstand.errors import BadTrace, first_line_of
+from newsstand.workload.trace.files import data_files
 
 KINDS = ("login", "logout", "subscribe", "unsubscribe", "result")
 LOGIN, LOGOUT, SUBSCRIBE, UNSUBSCRIBE, RESULT = range(len(KINDS))
@@ -90,20 +91,12 @@ def read_events(path: Path) -> BrokerEvents:
 
 def _files(path: Path) -> list[Path]:
     """Return the data files of a table, in the order of their names."""
-    if path.is_file():
-        return [path]
-    for table in (path / "events.parquet", path / "events.csv", path / "events"):
-        if table.exists():
-            return _files(table)
-    files = [
-        file
-        for file in path.rglob("*")
-        if file.suffix in (".parquet", ".csv")
-        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-    ]
+    tables = (path / "events.parquet", path / "events.csv", path / "events")
+    table = next((table for table in tables if table.exists()), path)
+    files = [file for file in data_files(table) if table.is_file() or file.suffix in (".parquet", ".csv")]
     if not files:
-        raise BadTrace(f"{path}: the folder holds no .parquet or .csv file")
-    return sorted(files, key=Path.as_posix)
+        raise BadTrace(f"{table}: the folder holds no .parquet or .csv file")
+    return files
 
 
 @dataclass(frozen=True)

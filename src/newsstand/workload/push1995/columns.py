@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from newsstand.errors import BadTrace
-from newsstand.workload.trace.files import TableLayout
+from newsstand.workload.trace.files import TableLayout, require_folder
 from newsstand.workload.trace.folder_columns import PageIndex, TableColumns, checked_files, read_table_columns
 
 Bools = npt.NDArray[np.bool_]
@@ -84,10 +84,7 @@ class PushColumns:
 
 def read_push_columns(folder: Path) -> PushColumns:
     """Return a folder with the four tables, each a Parquet or CSV file, or a folder of them."""
-    if not folder.is_dir():
-        raise BadTrace(
-            f"{folder}: {'is a file, not a trace folder' if folder.exists() else 'no such trace folder'}"
-        )
+    require_folder(folder)
     # As on Spark, columns are checked before the rows of any table.
     files = {name: checked_files(folder, layout) for name, layout in LAYOUTS.items()}
 

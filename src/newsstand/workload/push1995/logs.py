@@ -16,15 +16,15 @@ from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from newsstand.errors import BadOption, BadTrace
 from newsstand.workload.access_log import network, read_access_log
 from newsstand.workload.push1995.trace import PushTrace, place_rules
+from newsstand.workload.trace.files import TableLayout
 from newsstand.workload.trace.folder import Trace
-from newsstand.workload.trace.tables import ROW, TableSchema, check_table, read_table_at, row_in
+from newsstand.workload.trace.tables import ROW, check_table, read_table_at, row_in
 
-PLACES = TableSchema("places", {"subnet": T.StringType(), "latitude": T.DoubleType(), "longitude": T.DoubleType()})
+PLACES = TableLayout("places", {"subnet": "string", "latitude": "double", "longitude": "double"}, ("subnet",))
 PREFIX_V4, PREFIX_V6 = 24, 48
 """The bits of an address that make its subnet."""
 _V4, _V6, _DOMAIN = "4:", "6:", "d:"
@@ -36,7 +36,7 @@ def read_places(spark: SparkSession, path: Path) -> DataFrame:
     table = table.select("*", key_of(F.col("subnet")).alias("key"))
     rules = {"subnet is neither a prefix of addresses nor a domain": F.col("key").isNull(), **place_rules()}
     try:
-        check_table(table, PLACES, rules, ("subnet",))
+        check_table(table, PLACES, rules)
     except BadTrace as error:
         raise BadTrace(f"{path}: {error}") from error
     longest = F.when(F.col("key").startswith(_V4), PREFIX_V4).when(F.col("key").startswith(_V6), PREFIX_V6)
@@ -102,7 +102,7 @@ def _prefixes(key: Column) -> Column:
     return F.when(key.startswith(_DOMAIN), domains).otherwise(addresses)
 
 
-SITES = TableSchema("servers", {"name": T.StringType(), "latitude": T.DoubleType(), "longitude": T.DoubleType()})
+SITES = TableLayout("servers", {"name": "string", "latitude": "double", "longitude": "double"}, ("name",))
 _SHOWN_SUBNETS = 3
 _BROADCAST_ROWS = 1_000_000
 
@@ -148,7 +148,7 @@ def _read_sites(spark: SparkSession, path: Path) -> DataFrame:
     """Return the servers, numbered in the order of their table."""
     table = read_table_at(spark, path, SITES)
     try:
-        check_table(table, SITES, place_rules(), ("name",))
+        check_table(table, SITES, place_rules())
     except BadTrace as error:
         raise BadTrace(f"{path}: {error}") from error
     place = (F.row_number().over(Window.orderBy(ROW)) - 1).cast("int")

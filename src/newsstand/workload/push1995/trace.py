@@ -15,28 +15,16 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from newsstand.errors import BadTrace
 from newsstand.spark import run_cancellable
 from newsstand.workload.push1995.columns import LAYOUTS
-from newsstand.workload.trace.files import TableLayout
+from newsstand.workload.trace.files import TableLayout, require_folder
 from newsstand.workload.trace.folder import new_folder, shards_for, size_rules, write_table
-from newsstand.workload.trace.tables import ROW, Rules, TableSchema, check_table, read_table
+from newsstand.workload.trace.tables import ROW, Rules, check_table, read_table
 
-_TYPES = {"int": T.IntegerType(), "bigint": T.LongType(), "double": T.DoubleType(), "string": T.StringType()}
-
-
-def _schema(layout: TableLayout) -> TableSchema:
-    columns, optional = (
-        {column: _TYPES[kind] for column, kind in kinds.items()} for kinds in (layout.columns, layout.optional)
-    )
-    return TableSchema(layout.name, columns, optional)
-
-
-TABLES = tuple(map(_schema, LAYOUTS.values()))
-SERVERS, SUBNETS, PAGES, REQUESTS = TABLES
-HOLDS = tuple(kind.name for kind in TABLES)
+SERVERS, SUBNETS, PAGES, REQUESTS = LAYOUTS.values()
+HOLDS = tuple(LAYOUTS)
 """What the folder of a push trace holds."""
 
 Ints = npt.NDArray[np.int64]
@@ -59,9 +47,8 @@ class PushTrace:
 def read_push_trace(spark: SparkSession, folder: str | Path) -> PushTrace:
     """Return a folder with the four tables, each a Parquet or CSV file, or a folder of them."""
     root = Path(folder)
-    if not root.is_dir():
-        raise BadTrace(f"{folder}: {'is a file, not a trace folder' if root.exists() else 'no such trace folder'}")
-    servers, subnets, pages, requests = (read_table(spark, root, kind) for kind in TABLES)
+    require_folder(root)
+    servers, subnets, pages, requests = (read_table(spark, root, layout) for layout in LAYOUTS.values())
     return PushTrace(str(folder), servers, subnets, pages, requests)
 
 
@@ -69,9 +56,9 @@ def check_push_trace(trace: PushTrace) -> None:
     """Raise BadTrace with the file and the row if a table breaks a rule or contradicts another."""
     try:
         servers, subnets = trace.servers.count(), trace.subnets.count()
-        check_table(trace.servers, SERVERS, _numbered("server", servers) | place_rules(), ("server",))
+        check_table(trace.servers, SERVERS, _numbered("server", servers) | place_rules())
         weights = {"weight is negative": F.col("weight") < 0}
-        check_table(trace.subnets, SUBNETS, _numbered("subnet", subnets) | place_rules() | weights, ("subnet",))
+        check_table(trace.subnets, SUBNETS, _numbered("subnet", subnets) | place_rules() | weights)
         _check_pages(trace.pages, servers)
         _check_requests(trace, servers, subnets)
     except BadTrace as error:
@@ -101,7 +88,7 @@ def _check_pages(pages: DataFrame, servers: int) -> None:
         **_unknown("server", servers, "servers"),
         "the page is another server's, too": F.col("server") != F.col("owner"),
     }
-    check_table(pages.join(_owners(pages), "page", "left"), PAGES, rules, ("page", "modified"))
+    check_table(pages.join(_owners(pages), "page", "left"), PAGES, rules)
 
 
 def _check_requests(trace: PushTrace, servers: int, subnets: int) -> None:
@@ -148,7 +135,7 @@ def write_push_trace(trace: PushTrace, out: Path, *, force: bool) -> None:
         run_cancellable(trace.requests.sparkSession, lambda: fill(folder))
 
 
-def _given_columns(table: DataFrame, kind: TableSchema) -> list[str]:
+def _given_columns(table: DataFrame, kind: TableLayout) -> list[str]:
     """Return the optional columns that have a value anywhere."""
     counts = table.agg(*(F.count(column).alias(column) for column in kind.optional)).first()
     return [column for column in kind.optional if counts is not None and counts[column]]

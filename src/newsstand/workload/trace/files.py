@@ -9,20 +9,12 @@ from pathlib import Path
 
 from newsstand.errors import BadTrace
 
-TABLES: dict[str, dict[str, str]] = {
-    "publications": {"page": "bigint", "time": "double", "size": "bigint"},
-    "requests": {"time": "double", "proxy": "int", "page": "bigint"},
-    "subscriptions": {"proxy": "int", "page": "bigint", "count": "int"},
-}
-"""The columns of each table, with their types in Spark SQL."""
-KEYS = {"publications": ("page",), "subscriptions": ("proxy", "page")}
-"""The columns whose values may occur only once together."""
 _SHOWN_COLUMNS = 12
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of a table by their types in Spark SQL; optional ones are integers >= 0."""
+    """The columns of a table by their types in Spark SQL; optional ones are integers >= 0, null where missing."""
 
     name: str
     columns: Mapping[str, str]
@@ -35,6 +27,26 @@ class TableLayout:
         given = {column: kind for column, kind in self.optional.items() if column in found}
         require_columns(found, [*self.columns, *given], path)
         return {**self.columns, **given}
+
+
+TABLES = {
+    layout.name: layout
+    for layout in (
+        TableLayout("publications", {"page": "bigint", "time": "double", "size": "bigint"}, ("page",)),
+        TableLayout("requests", {"time": "double", "proxy": "int", "page": "bigint"}),
+        TableLayout("subscriptions", {"proxy": "int", "page": "bigint", "count": "int"}, ("proxy", "page")),
+    )
+}
+"""The tables of a trace."""
+PUBLICATIONS, REQUESTS, SUBSCRIPTIONS = TABLES.values()
+
+
+def require_folder(folder: Path) -> None:
+    """Raise BadTrace unless a trace folder exists."""
+    if not folder.is_dir():
+        raise BadTrace(
+            f"{folder}: {'is a file, not a trace folder' if folder.exists() else 'no such trace folder'}"
+        )
 
 
 def holds_table(folder: Path, table: str) -> bool:
@@ -52,6 +64,8 @@ def table_path(root: Path, name: str) -> Path:
 
 def data_files(path: Path) -> list[Path]:
     """Return the data files of a table, in the order of their names."""
+    if not path.exists():
+        raise BadTrace(f"{path}: no such file or folder")
     if path.is_file():
         return [path]
     files = [
@@ -63,6 +77,15 @@ def data_files(path: Path) -> list[Path]:
     if not files:
         raise BadTrace(f"{path}: the folder holds no data file")
     return files
+
+
+def table_files(path: Path) -> tuple[list[Path], str]:
+    """Return the data files of a table, and their ending: .parquet or .csv."""
+    files = data_files(path)
+    endings = {file.suffix for file in files}
+    if endings not in ({".parquet"}, {".csv"}):
+        raise BadTrace(f"{path}: expected .parquet or .csv files, found {', '.join(sorted(endings))}")
+    return files, endings.pop()
 
 
 def header_of(file: Path) -> list[str]:

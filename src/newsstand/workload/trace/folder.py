@@ -19,18 +19,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from newsstand.errors import BadInput, BadOption, BadTrace
 from newsstand.spark import run_cancellable
 from newsstand.workload.trace.columns import MOST_SUBSCRIPTIONS
-from newsstand.workload.trace.files import KEYS, TABLES, holds_table
-from newsstand.workload.trace.tables import ROW, TableSchema, check_table, read_table, row_in
-
-_TYPES: dict[str, T.DataType] = {"bigint": T.LongType(), "int": T.IntegerType(), "double": T.DoubleType()}
-COLUMNS = {table: {column: _TYPES[kind] for column, kind in columns.items()} for table, columns in TABLES.items()}
-"""The fixed columns of each table."""
-SCHEMAS = {name: TableSchema(name, columns) for name, columns in COLUMNS.items()}
+from newsstand.workload.trace.files import (
+    PUBLICATIONS,
+    REQUESTS,
+    SUBSCRIPTIONS,
+    TABLES,
+    holds_table,
+    require_folder,
+)
+from newsstand.workload.trace.tables import ROW, check_table, read_table, row_in
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,12 @@ class Trace:
     meanings: Mapping[str, DataFrame] = field(default_factory=dict)
     """Further tables with the names of pages and proxies by number, if the source has names."""
 
-    def tables(self) -> Iterator[tuple[str, DataFrame]]:
-        for name in COLUMNS:
-            yield name, getattr(self, name)
-
 
 def read_trace(spark: SparkSession, folder: str | Path) -> Trace:
     """Return a trace folder: each table a Parquet or CSV file, or a folder of them."""
     root = Path(folder)
-    if not root.is_dir():
-        raise BadTrace(f"{folder}: {'is a file, not a trace folder' if root.exists() else 'no such trace folder'}")
-    publications, requests, subscriptions = (read_table(spark, root, schema) for schema in SCHEMAS.values())
+    require_folder(root)
+    publications, requests, subscriptions = (read_table(spark, root, layout) for layout in TABLES.values())
     return Trace(str(folder), publications, requests, subscriptions, folder=root)
 
 
@@ -74,7 +70,7 @@ def behind_one_proxy(trace: Trace) -> Trace:
     )
 
 
-def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
+def check(trace: Trace, tables: Iterable[str] = tuple(TABLES)) -> None:
     """Raise BadTrace with the file and the row if a table breaks a rule that replays rely on."""
     for name in tables:
         table, rules = getattr(trace, name), size_rules() if name == "publications" else {}
@@ -84,7 +80,7 @@ def check(trace: Trace, tables: Iterable[str] = tuple(COLUMNS)) -> None:
             published = trace.publications.select("page").withColumn("published", F.lit(True))
             table = table.join(published, "page", "left")
             rules["the page has no publication"] = F.col("published").isNull()
-        rows = check_table(table, SCHEMAS[name], rules, KEYS.get(name, ()), may_be_empty=True)
+        rows = check_table(table, TABLES[name], rules, may_be_empty=True)
         if rows == 0 and name != "subscriptions":
             raise BadTrace(f"{trace.source}: table '{name}' is empty")
 
@@ -105,7 +101,7 @@ def publication_columns(file: str) -> list[Column]:
 
 def no_subscriptions(spark: SparkSession) -> DataFrame:
     """Return an empty table of subscriptions."""
-    columns = [F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS["subscriptions"].items()]
+    columns = [F.lit(None).cast(kind).alias(name) for name, kind in SUBSCRIPTIONS.columns.items()]
     return spark.range(0).select(*columns, row_in("", F.col("id")).alias(ROW))
 
 
@@ -117,7 +113,7 @@ Int64s = npt.NDArray[np.int64]
 SubscriptionsOf = Callable[[Int32s, Int64s], tuple[Int32s, Int64s, Int32s]]
 
 
-def reject_existing(out: Path, *, force: bool, holds: Iterable[str] = tuple(COLUMNS)) -> None:
+def reject_existing(out: Path, *, force: bool, holds: Iterable[str] = tuple(TABLES)) -> None:
     """Raise BadOption if `out` exists, unless it is empty or a trace (by its files) and `force` is set."""
     if out.exists() and not out.is_dir():
         raise BadOption("is a file, not a folder; choose another", out=out)
@@ -128,7 +124,7 @@ def reject_existing(out: Path, *, force: bool, holds: Iterable[str] = tuple(COLU
 
 
 @contextmanager
-def new_folder(out: Path, *, force: bool, holds: Iterable[str] = tuple(COLUMNS)) -> Iterator[Path]:
+def new_folder(out: Path, *, force: bool, holds: Iterable[str] = tuple(TABLES)) -> Iterator[Path]:
     """Yield a folder to fill; it becomes `out` if the block succeeds, and is removed otherwise."""
     reject_existing(out, force=force, holds=holds)
     out = out.resolve()  # replace the target of a link, not the link
@@ -193,7 +189,7 @@ def write_requests(requests: DataFrame, path: Path, shards: int, shard: str | No
     else:
         clustered = requests.repartitionByRange(shards, "proxy")
     order = ["proxy", "time", ROW if ROW in requests.columns else "page"]
-    write_table(clustered.sortWithinPartitions(*order).select(*COLUMNS["requests"]), path)
+    write_table(clustered.sortWithinPartitions(*order).select(*REQUESTS.columns), path)
 
 
 def write_subscriptions(spark: SparkSession, requests: Path, path: Path, derive: SubscriptionsOf) -> None:
@@ -205,7 +201,7 @@ def write_subscriptions(spark: SparkSession, requests: Path, path: Path, derive:
             for file in batch.column(0).to_pylist():
                 table = pq.read_table(file, columns=["proxy", "page"])
                 columns = derive(table.column("proxy").to_numpy(), table.column("page").to_numpy())
-                yield pa.record_batch([pa.array(column) for column in columns], list(COLUMNS["subscriptions"]))
+                yield pa.record_batch([pa.array(column) for column in columns], list(SUBSCRIPTIONS.columns))
 
     listed = spark.sparkContext.parallelize([(file,) for file in files], len(files)).toDF("file string")
     write_table(listed.mapInArrow(derive_file, "proxy int, page long, count int"), path)
@@ -216,11 +212,11 @@ def write_trace(trace: Trace, out: Path, *, force: bool) -> None:
 
     def fill(folder: Path) -> None:
         ordered = trace.publications.repartition(1).sortWithinPartitions("time", ROW)
-        write_table(ordered.select(*COLUMNS["publications"]), folder / "publications")
+        write_table(ordered.select(*PUBLICATIONS.columns), folder / "publications")
         rows = trace.requests.count()
         shards = shards_for(rows, max(1, rows))
         write_requests(trace.requests, folder / "requests", shards)
-        subscriptions = trace.subscriptions.select(*COLUMNS["subscriptions"]).repartitionByRange(shards, "proxy")
+        subscriptions = trace.subscriptions.select(*SUBSCRIPTIONS.columns).repartitionByRange(shards, "proxy")
         write_table(subscriptions.sortWithinPartitions("proxy", "page"), folder / "subscriptions")
         for name, meanings in trace.meanings.items():
             write_table(meanings.coalesce(1), folder / name)

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from newsstand.errors import BadTrace, first_line_of
 from newsstand.workload.trace.columns import PublicationColumns, RequestColumns, SubscriptionColumns, TraceColumns
 from newsstand.workload.trace.csv_columns import Cells, optional_integers, read_csv
-from newsstand.workload.trace.files import KEYS, TABLES, TableLayout, data_files, header_of, table_path
+from newsstand.workload.trace.files import TABLES, TableLayout, header_of, require_folder, table_files, table_path
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
-_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "string": pa.string()}
+ARROW_TYPES = {"bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "string": pa.string()}
 _NUMPY = {"bigint": "int64", "int": "int32", "double": "float64"}
 _SPARK_NAMES = {
     pa.int8(): "tinyint",
@@ -53,25 +53,21 @@ _WIDER = {
 
 def read_folder_columns(folder: Path) -> TraceColumns:
     """Return a trace folder: each table a Parquet or CSV file, or a folder of them."""
-    if not folder.is_dir():
-        raise BadTrace(
-            f"{folder}: {'is a file, not a trace folder' if folder.exists() else 'no such trace folder'}"
-        )
+    require_folder(folder)
     # As on Spark, columns are checked before the rows of any table.
-    layouts = {name: TableLayout(name, columns, KEYS.get(name, ())) for name, columns in TABLES.items()}
-    files = {name: checked_files(folder, layout) for name, layout in layouts.items()}
-    published = read_table_columns(files["publications"], layouts["publications"])
+    files = {name: checked_files(folder, layout) for name, layout in TABLES.items()}
+    published = read_table_columns(files["publications"], TABLES["publications"])
     size = published.columns["size"]
     published.check({"size is not positive": size < 1, "size is over 2^53 bytes": size > 2**53})
     published.require_rows(folder)
     pages = PageIndex.of(published.columns["page"])
 
-    requests = read_table_columns(files["requests"], layouts["requests"])
+    requests = read_table_columns(files["requests"], TABLES["requests"])
     requested = pages.find(requests.columns["page"])
     requests.check({"the page has no publication": requested < 0})
     requests.require_rows(folder)
 
-    subscriptions = read_table_columns(files["subscriptions"], layouts["subscriptions"])
+    subscriptions = read_table_columns(files["subscriptions"], TABLES["subscriptions"])
     count = subscriptions.columns["count"]
     about = pages.find(subscriptions.columns["page"])
     subscriptions.check({"count is negative": count < 0, "the page has no publication": about < 0})
@@ -200,13 +196,8 @@ Reader = Callable[[Path], Mapping[str, Cells]]
 def checked_files(folder: Path, layout: TableLayout) -> dict[Path, Reader]:
     """Return the files of a table with the reader of each, once the columns of all of them are checked."""
     path = table_path(folder, layout.name)
-    files = data_files(path)
-    endings = {file.suffix for file in files}
-    if endings == {".parquet"}:
-        return dict.fromkeys(files, _checked_parquet(files, layout, path))
-    if endings == {".csv"}:
-        return dict.fromkeys(files, _checked_csv(files, layout, path))
-    raise BadTrace(f"{path}: expected .parquet or .csv files, found {', '.join(sorted(endings))}")
+    files, ending = table_files(path)
+    return dict.fromkeys(files, (_checked_parquet if ending == ".parquet" else _checked_csv)(files, layout, path))
 
 
 def _checked_csv(files: Sequence[Path], layout: TableLayout, path: Path) -> Reader:
@@ -283,7 +274,7 @@ def _typed(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         column = column.cast(pa.int64())
         fits = pc.and_(pc.greater_equal(column, -(2**31)), pc.less(column, 2**31))
         column = pc.if_else(fits, column, pa.scalar(None, pa.int64()))
-    return column.cast(_ARROW[kind])
+    return column.cast(ARROW_TYPES[kind])
 
 
 def _float(value: object) -> float | None:
@@ -296,7 +287,7 @@ def read_table_columns(files: Mapping[Path, Reader], layout: TableLayout) -> Tab
     rows = [len(part[next(iter(layout.columns))]) for part in parts]
     columns, texts, missing = {}, {}, {}
     for column, kind in layout.columns.items():
-        whole = pa.chunked_array(_chunks(part[column] for part in parts), _ARROW[kind])
+        whole = pa.chunked_array(_chunks(part[column] for part in parts), ARROW_TYPES[kind])
         if whole.null_count:
             missing[column] = _bools(whole.is_null())
         if kind == "string":
@@ -306,10 +297,10 @@ def read_table_columns(files: Mapping[Path, Reader], layout: TableLayout) -> Tab
     optional = {
         column: pa.chunked_array(
             _chunks(
-                part[column] if column in part else pa.nulls(count, _ARROW[kind])
+                part[column] if column in part else pa.nulls(count, ARROW_TYPES[kind])
                 for part, count in zip(parts, rows, strict=True)
             ),
-            _ARROW[kind],
+            ARROW_TYPES[kind],
         )
         for column, kind in layout.optional.items()
     }

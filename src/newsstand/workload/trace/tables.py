@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from newsstand.errors import BadTrace, first_line_of
-from newsstand.workload.trace.files import data_files, header_of, require_columns, table_path
+from newsstand.workload.trace.files import TableLayout, header_of, table_files, table_path
 
 ROW = "row"
 """An extra column that orders the rows of a table as they were written: (file, block, place in the block)."""
@@ -29,63 +28,47 @@ NUMBERS = (*INTEGERS, T.FloatType, T.DoubleType, T.DecimalType)
 _NO_NUMBER = -1
 
 
-@dataclass(frozen=True)
-class TableSchema:
-    """The columns of a table; optional ones are integers >= 0, and null where they are missing."""
-
-    name: str
-    columns: Mapping[str, T.DataType]
-    optional: Mapping[str, T.DataType] = field(default_factory=dict)
-
-
-def read_table(spark: SparkSession, root: Path, schema: TableSchema) -> DataFrame:
+def read_table(spark: SparkSession, root: Path, layout: TableLayout) -> DataFrame:
     """Return the table of that name in a folder: its columns, and `row`."""
-    return read_table_at(spark, table_path(root, schema.name), schema)
+    return read_table_at(spark, table_path(root, layout.name), layout)
 
 
-def read_table_at(spark: SparkSession, path: Path, schema: TableSchema) -> DataFrame:
+def read_table_at(spark: SparkSession, path: Path, layout: TableLayout) -> DataFrame:
     """Return the table in a file, or in a folder of files."""
-    if not path.exists():
-        raise BadTrace(f"{path}: no such file or folder")
-    files = data_files(path)
-    endings = {file.suffix for file in files}
-    if endings == {".parquet"}:
-        return _from_parquet(spark, files, schema, path)
-    if endings == {".csv"}:
-        return _from_csv(spark, files, schema, path)
-    raise BadTrace(f"{path}: expected .parquet or .csv files, found {', '.join(sorted(endings))}")
+    files, ending = table_files(path)
+    return (_from_parquet if ending == ".parquet" else _from_csv)(spark, files, layout, path)
 
 
-def _from_parquet(spark: SparkSession, files: Sequence[Path], schema: TableSchema, path: Path) -> DataFrame:
+def _from_parquet(spark: SparkSession, files: Sequence[Path], layout: TableLayout, path: Path) -> DataFrame:
     # Checked here for an error of one line; that of Spark has many.
     for file in files:
         try:
             found = pq.read_schema(file).names
         except (OSError, pa.ArrowException) as error:
             raise BadTrace(f"{file}: not readable as Parquet ({first_line_of(error)})") from error
-        _require_columns(found, schema, file)
+        layout.columns_in(found, file)
     try:
         table = spark.read.parquet(*(str(file.absolute()) for file in files))
     except Exception as error:
         raise BadTrace(f"{path}: not readable as Parquet ({first_line_of(error)})") from error
-    for column, wanted in (*schema.columns.items(), *schema.optional.items()):
-        fits = {T.DoubleType: NUMBERS, T.StringType: (T.StringType,)}.get(type(wanted), INTEGERS)
+    for column, wanted in (*layout.columns.items(), *layout.optional.items()):
+        fits = {"double": NUMBERS, "string": (T.StringType,)}.get(wanted, INTEGERS)
         if column in table.columns and not isinstance(table.schema[column].dataType, fits):
             got = table.schema[column].dataType.simpleString()
-            raise BadTrace(f"{path}: column '{column}' is {got}, not {wanted.simpleString()}")
+            raise BadTrace(f"{path}: column '{column}' is {got}, not {wanted}")
     # A number too large for its column becomes null here, and `check_table` reports it.
-    cells = [F.col(column).try_cast(wanted).alias(column) for column, wanted in schema.columns.items()]
-    optional = [_optional(table, column, wanted) for column, wanted in schema.optional.items()]
+    cells = [F.col(column).try_cast(wanted).alias(column) for column, wanted in layout.columns.items()]
+    optional = [_optional(table, column, wanted) for column, wanted in layout.optional.items()]
     return table.select(*cells, *optional, row_at(F.col("_metadata.row_index")))
 
 
-def _from_csv(spark: SparkSession, files: Sequence[Path], schema: TableSchema, path: Path) -> DataFrame:
+def _from_csv(spark: SparkSession, files: Sequence[Path], layout: TableLayout, path: Path) -> DataFrame:
     header = header_of(files[0])
-    _require_columns(header, schema, path)
+    layout.columns_in(header, path)
     for file in files[1:]:
         if header_of(file) != header:
             raise BadTrace(f"{file}: its header differs from that of {files[0].name}")
-    known = {*schema.columns, *schema.optional}
+    known = {*layout.columns, *layout.optional}
     # Other columns may have any names, also one twice.
     names = [column if column in known else f"other {place}" for place, column in enumerate(header)]
     text = T.StructType([T.StructField(name, T.StringType()) for name in names])
@@ -103,26 +86,22 @@ def _from_csv(spark: SparkSession, files: Sequence[Path], schema: TableSchema, p
     )
     # Within a block of a file, and so within one file, this id grows with the rows.
     raw = raw.select("*", row_at(F.monotonically_increasing_id()))
-    cells = [_cell(column, wanted).alias(column) for column, wanted in schema.columns.items()]
-    optional = [_optional(raw, column, wanted) for column, wanted in schema.optional.items()]
+    cells = [_cell(column, wanted).alias(column) for column, wanted in layout.columns.items()]
+    optional = [_optional(raw, column, wanted) for column, wanted in layout.optional.items()]
     return raw.select(*cells, *optional, ROW)
 
 
-def _require_columns(found: Sequence[str], schema: TableSchema, path: Path) -> None:
-    require_columns(found, [*schema.columns, *(column for column in schema.optional if column in found)], path)
-
-
-def _cell(column: str, wanted: T.DataType) -> Column:
-    if isinstance(wanted, T.StringType):
+def _cell(column: str, wanted: str) -> Column:
+    if wanted == "string":
         return F.col(column)
     value = F.trim(F.col(column)).try_cast(wanted)
-    if isinstance(wanted, T.DoubleType):
+    if wanted == "double":
         return value
     # A cast alone would convert '1.7' to the integer 1.
     return F.when(F.trim(F.col(column)).rlike(r"^[+-]?\d+$"), value)
 
 
-def _optional(table: DataFrame, column: str, wanted: T.DataType) -> Column:
+def _optional(table: DataFrame, column: str, wanted: str) -> Column:
     if column not in table.columns:
         return F.lit(None).cast(wanted).alias(column)
     # An unreadable value must not count as a missing one.
@@ -175,13 +154,13 @@ def _place(row: Row, table: DataFrame, name: str) -> str:
     return f"{shown}: row {table.where((F.col(f'{ROW}.file') == file) & before).count() + 1}"
 
 
-def _reject(table: DataFrame, broken: Column, schema: TableSchema, text: str, count: int) -> None:
+def _reject(table: DataFrame, broken: Column, layout: TableLayout, text: str, count: int) -> None:
     """Raise BadTrace for the first broken row."""
     first = table.where(broken).orderBy(ROW).first()
     assert first is not None
-    values = ", ".join(f"{column} {first[column]}" for column in schema.columns if first[column] is not None)
+    values = ", ".join(f"{column} {first[column]}" for column in layout.columns if first[column] is not None)
     more = f" ({count} such rows)" if count > 1 else ""
-    raise BadTrace(f"{_place(first, table, schema.name)}: {text} ({values}){more}")
+    raise BadTrace(f"{_place(first, table, layout.name)}: {text} ({values}){more}")
 
 
 def _reject_repeated(table: DataFrame, name: str, key: Sequence[str]) -> None:
@@ -205,32 +184,30 @@ def file_path(address: str) -> Path:
 Rules = Mapping[str, Column]
 
 
-def check_table(
-    table: DataFrame, schema: TableSchema, rules: Rules, key: Sequence[str] = (), may_be_empty: bool = False
-) -> int:
+def check_table(table: DataFrame, layout: TableLayout, rules: Rules, *, may_be_empty: bool = False) -> int:
     """Return the number of rows; raise BadTrace with file and row if one breaks a rule or a key occurs twice."""
-    rules = {**_general_rules(schema), **rules}
+    rules = {**_general_rules(layout), **rules}
     broken = [F.count_if(condition).alias(f"rule {place}") for place, condition in enumerate(rules.values())]
-    distinct = F.count_distinct(*key) if key else F.count(F.lit(1))
+    distinct = F.count_distinct(*layout.key) if layout.key else F.count(F.lit(1))
     counts = first_row(table.agg(F.count(F.lit(1)).alias("rows"), distinct.alias("distinct"), *broken))
     if not counts["rows"] and not may_be_empty:
-        raise BadTrace(f"table '{schema.name}' is empty")
+        raise BadTrace(f"table '{layout.name}' is empty")
     for place, (text, condition) in enumerate(rules.items()):
         if counts[f"rule {place}"]:
-            _reject(table, condition, schema, text, counts[f"rule {place}"])
+            _reject(table, condition, layout, text, counts[f"rule {place}"])
     if counts["distinct"] < counts["rows"]:
-        _reject_repeated(table, schema.name, key)
+        _reject_repeated(table, layout.name, layout.key)
     return int(counts["rows"])
 
 
-def _general_rules(schema: TableSchema) -> Rules:
+def _general_rules(layout: TableLayout) -> Rules:
     rules = {
-        f"{column} is missing or not a {wanted.simpleString()}": F.col(column).isNull()
-        for column, wanted in schema.columns.items()
+        f"{column} is missing or not a {wanted}": F.col(column).isNull()
+        for column, wanted in layout.columns.items()
     }
-    for column, wanted in schema.columns.items():
-        if isinstance(wanted, T.DoubleType):
+    for column, wanted in layout.columns.items():
+        if wanted == "double":
             rules[f"{column} is not a finite number"] = F.isnan(column) | (F.abs(column) == float("inf"))
-    for column in schema.optional:
+    for column in layout.optional:
         rules[f"{column} is not a whole number from 0 on"] = F.col(column) < 0
     return rules
