@@ -109,7 +109,12 @@ def spark() -> Iterator[SparkSession]:
     """One small session for all tests, quick to start."""
     # As a data cluster has it: tasks of cancelled executions are stopped, and that must not end Spark.
     survive = "spark.executor.killOnFatalError.depth=0"
-    conf = ["spark.sql.shuffle.partitions=2", "spark.driver.memory=3g", "spark.sql.ui.retainedExecutions=1", survive]
+    conf = [
+        "spark.sql.shuffle.partitions=2",
+        "spark.driver.memory=3g",
+        "spark.sql.ui.retainedExecutions=1",
+        survive,
+    ]
     session = start(settings(master="local[2]", conf=conf, brief=True))
     yield session
     session.stop()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from support.cluster.in_process import ClusterUnderTest, opened
 from support.waiting import eventually
 
-from newsstand.cluster.matching import executor
+from newsstand.cluster.matching import executor, matcher, prepared
 from newsstand.cluster.service import ClusterLimits, RunningExecutionInfo
 from newsstand.spark.cancellation import end_runaway_tasks
 from newsstand.spark.internals import jvm
@@ -125,6 +126,37 @@ def test_warm_up_and_search_shown_as_running(
         here.publish({"id": "a", "kind": 2.0}, {"id": "b", "kind": 1.0})
         assert here.payloads(fine) == [{"id": "a"}]
     assert list(shown) == [("above", "warm-up", None, None, None), ("above", "search", 0, 2, 2)]
+
+
+NEAR = """
+[datasets.reports]
+fields = { id = "string", kind = "string", lat = "double", lon = "double" }
+
+[channels.near]
+parameters = { lat = "double", lon = "double", km = "double" }
+query = "SELECT r.id FROM reports r WHERE distance_km(r.lat, r.lon, :lat, :lon) < :km"
+"""
+
+
+def test_first_execution_of_new_subscription_uses_plan_of_warm_up(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+
+    def counting(*given: Any) -> DataFrame:
+        plans.append(given)
+        return matcher.match(*given)
+
+    monkeypatch.setattr(prepared, "match", counting)
+    with opened(tmp_path, NEAR, spark, warm_up_s=60.0) as here:
+        eventually(lambda: here.cluster.ready() == [], seconds=120.0)
+        assert plans
+        before = len(plans)
+        here.cluster.subscriptions.register_broker("north", "http://127.0.0.1:9/")
+        (one,) = here.cluster.subscriptions.subscribe("north", [("near", [1.0, 1.0, 5.0], 1)])
+        here.publish({"id": "a", "kind": "flood", "lat": 1.01, "lon": 1.01})
+        assert here.payloads(one) == [{"id": "a"}]
+        assert len(plans) == before
 
 
 PAIRS = """
