@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -29,6 +30,9 @@ os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
 # Each worker loads all test modules, and each command the package: without bytecode they compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Collection only allocates: what it makes is not garbage, and later collections need not look at it.
+gc.disable()
 
 hypothesis.settings.load_profile(LIGHT)
 
@@ -61,6 +65,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if _turn(item) != UNIT]
         config.hook.pytest_deselected(items=others)
         items[:] = items[len(others) :]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
