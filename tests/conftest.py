@@ -75,7 +75,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With `--unit`, a test that starts a process all the same is skipped."""
+    """With `--unit`, a test that starts a process all the same is skipped: it needs the mark `processes`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--unit"):
             patch.setattr(subprocess.Popen, "__init__", _skip_process)
@@ -83,16 +83,18 @@ def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _skip_process(_: object, command: object, *__: object, **___: object) -> None:
-    pytest.skip(f"not a unit test: it starts {command}")
+    pytest.skip(f"not a unit test, to be marked `processes`: it starts {command}")
 
 
 SPARK, PROCESSES, UNIT = 0, 1, 2
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return whether a test uses Spark, starts processes in its module or a fixture, or neither."""
+    """Return whether a test uses Spark, starts processes by its mark, its module or a fixture, or neither."""
     if "spark" in getattr(item, "fixturenames", ()):
         return SPARK
+    if item.get_closest_marker("processes"):
+        return PROCESSES
     if not isinstance(item, pytest.Function):
         return UNIT
     fixtures = [one.func.__module__ for defs in item._fixtureinfo.name2fixturedefs.values() for one in defs]

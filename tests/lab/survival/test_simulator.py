@@ -64,7 +64,7 @@ def simulation(
 
 def compiled(rules: SlotCacheRules, seed: int, warm: int, count: int) -> SurvivalObservations:
     draws = np.random.Generator(np.random.SFC64(seed))
-    return slots.simulate(rules, slots.new_network_state(rules), draws, warm, count)
+    return slots.simulate(rules, slots.new_network_state(rules), draws, warm, count, slots.NOT_HALTED)
 
 
 def by_brokers(rules: SlotCacheRules, tree: Topology, seed: int, warm: int, count: int) -> SurvivalObservations:
