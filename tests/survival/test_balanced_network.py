@@ -145,8 +145,8 @@ CORNERS = [
     ("sel-sub-prt", 6, 5, 4.0, 2.0),
     ("sel-fld-prt", 6, 5, 0.5, 2.0),
     ("sel-sub-prt", 2, 30, 4.0, 2.0),
-    ("sel-fld-prt", 3, 30, 1.0, 0.5),
-    ("sel-sub-prt", 3, 20, 0.5, 1.0),
+    pytest.param("sel-fld-prt", 3, 30, 1.0, 0.5, marks=pytest.mark.slow),
+    pytest.param("sel-sub-prt", 3, 20, 0.5, 1.0, marks=pytest.mark.slow),
 ]
 
 
