@@ -7,7 +7,13 @@ LOCK := $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-em
 
 # Numba stores what it compiles beside the sources: workers of the tests then compile nothing twice.
 COMPILE_KERNELS = $(BIN)/newsstand simulate examples/tiny-trace --engine local >/dev/null && \
-	$(BIN)/newsstand replay tests/vectors/bad2018/01_basic.csv --cache-bytes 100000 --implementation compiled --engine local >/dev/null
+	$(BIN)/newsstand replay tests/vectors/bad2018/01_basic.csv --cache-bytes 100000 --implementation compiled --engine local >/dev/null && \
+	$(BIN)/newsstand plan examples/storage-network.json >/dev/null && \
+	$(BIN)/newsstand survive --brokers 3 --slots 4 --method balanced simulate >/dev/null && \
+	$(BIN)/python -c 'from newsstand.workload.bad2018 import events, generator; \
+		generator.draw(events.SimulationSettings(2, 2, 1, hours=0.5), 0); \
+		from newsstand.workload.chen2003 import publishing, requests; \
+		requests.generate_columns(publishing.News(requests=60, proxies=2, pages=2))'
 
 # Python keeps what it compiles, also where the environment says otherwise: each worker of the tests, and each process
 # that they start, would compile all sources again.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -29,6 +30,9 @@ os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
 # Each worker loads all test modules, and each command the package: without bytecode they compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Collection only allocates: what it makes is not garbage, and later collections need not look at it.
+gc.disable()
 
 hypothesis.settings.load_profile(LIGHT)
 
@@ -63,9 +67,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = items[len(others) :]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With `--unit`, a test that starts a process all the same is skipped."""
+    """With `--unit`, a test that starts a process all the same is skipped: it needs the mark `processes`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--unit"):
             patch.setattr(subprocess.Popen, "__init__", _skip_process)
@@ -73,16 +83,18 @@ def _no_process(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _skip_process(_: object, command: object, *__: object, **___: object) -> None:
-    pytest.skip(f"not a unit test: it starts {command}")
+    pytest.skip(f"not a unit test, to be marked `processes`: it starts {command}")
 
 
 SPARK, PROCESSES, UNIT = 0, 1, 2
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return whether a test uses Spark, starts processes in its module or a fixture, or neither."""
+    """Return whether a test uses Spark, starts processes by its mark, its module or a fixture, or neither."""
     if "spark" in getattr(item, "fixturenames", ()):
         return SPARK
+    if item.get_closest_marker("processes"):
+        return PROCESSES
     if not isinstance(item, pytest.Function):
         return UNIT
     fixtures = [one.func.__module__ for defs in item._fixtureinfo.name2fixturedefs.values() for one in defs]

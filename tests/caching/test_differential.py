@@ -19,7 +19,7 @@ PROXY = 7
 MOMENTS = 21
 SIZES = [1, 2, 3, 4, 5, 6]
 BETAS = [0.5, 1.0, 2.0, 0.7, 4.0]
-CROWDED = 250
+CROWDED = 120
 
 
 def tables(times: list[int], sizes: list[int], counts: list[int], requests: list[tuple[int, int]]) -> Trace:
@@ -111,9 +111,9 @@ def news(seed: int, pages: int, events: int) -> Trace:
 
 @pytest.mark.parametrize("policy", page_oracle.POLICIES)
 def test_cache_and_kernel_agree_on_long_trace(policy: str) -> None:
-    trace = news(seed=2003, pages=2000, events=20_000)
+    trace = news(seed=2003, pages=1000, events=10_000)
     events = trace.events(PROXY)
-    assert len(events) == 20_000
+    assert len(events) == 10_000
     outcomes = [step.outcome for step in live(policy, events, capacity=800)]
     assert replay(policy, arranged(trace), capacity=800) == outcomes
     assert min(outcomes.count("hit"), outcomes.count("miss")) > 1000

@@ -129,6 +129,7 @@ def started(platform: Platform) -> str:
     return str(caught.value)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("before", [None, "http://127.0.0.1:2\n"])
 def test_address_and_token_exist_before_cluster_is_ready(
     tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +146,7 @@ def test_address_and_token_exist_before_cluster_is_ready(
     assert find_token(data, None, None)
 
 
+@pytest.mark.processes
 def test_commands_find_platform_with_other_data_folder_while_it_runs(tmp_path: Path) -> None:
     located = f"located_app(pathlib.Path({str(tmp_path)!r})).data"
     seek = f"import pathlib; from newsstand.cli.data.connection import located_app; print({located})"

@@ -142,6 +142,7 @@ def test_malformed_master_is_named(master: str) -> None:
     assert line.startswith(f"master '{master}' is none of local[*], ")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_wait_for_the_start_of_spark(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     done = []
@@ -163,6 +164,7 @@ def test_signals_wait_for_the_start_of_spark(monkeypatch: pytest.MonkeyPatch, nu
         signal.signal(number, before)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("brief", "error", "creates"), [(True, None, True), (False, None, False), (True, KeyboardInterrupt, False)]
 )

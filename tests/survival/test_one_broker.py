@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy.stats import gamma
 from support.profiles import examples
 from support.survival.settings import OPPORTUNISTIC_POLICIES, centre, settings_of_one_broker
 
@@ -42,6 +41,8 @@ def test_exact_deviation_agrees_with_simulation() -> None:
 @pytest.mark.parametrize("slots", [1, 2, 7, 40])
 @pytest.mark.parametrize("caching", ["sel", "all"])
 def test_survival_time_without_priority_is_erlang(method: str, slots: int, caching: str) -> None:
+    from scipy.stats import gamma
+
     setting = replace(ONE, slots=slots, policy=centre(policy=f"{caching}-sub-nop").policy)
     lifetime = solve(setting, method)
     erlang = gamma(slots, scale=1 / setting.caching_rate)

@@ -14,7 +14,7 @@ from support.web.moving_city import MovingCity
 from support.web.page_server import PageServer
 
 expect.set_options(timeout=20_000)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+pytestmark = [pytest.mark.processes, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 
 SIZES = ((360, 740), (768, 1024), (1280, 800))
 """A phone, a tablet, a desktop."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import comb
 
 import numpy as np
-from scipy.stats import binom
+from scipy import special
 
 from newsstand.errors import BadOption
 from newsstand.survival import lumped_kernels as kernels
@@ -273,7 +273,9 @@ class _Step:
         self.sources = kernels.holders_of(rows, gone)
         self.targets, self.places, self.counts = kernels.step_targets(rows, self.sources, gone, come, table)
         number = np.arange(rows.shape[1] + 1)
-        self.binomial = np.asarray(binom.pmf(number[None, :], number[:, None], chance))
+        left = np.maximum(number[:, None] - number, 0)
+        # `scipy.stats` has this, too, but takes most of a second to load.
+        self.binomial = special.binom(number[:, None], number) * chance**number * (1 - chance) ** left
 
     def take(self, values: Floats, scratch: Floats) -> None:
         kernels.take_step(values, scratch, self.sources, self.targets, self.places, self.counts, self.binomial)

@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -28,6 +29,7 @@ from newsstand.lab.papers.chen2003.experiment import (
     beta_of,
     run_experiment,
 )
+from newsstand.lab.reporting import figures
 
 FIGURES = ("beta_sweep", "fig3", "fig4", "fig5", "fig6", "fig7")
 SEEDS = (1, 2)
@@ -192,7 +194,10 @@ def test_figures_are_drawn_as_svg_and_png(written: Path) -> None:
     assert "ALTERNATIVE" in (written / "figures" / "fig4.svg").read_text()
 
 
-def test_figures_are_deterministic(results: NewsResults, written: Path, tmp_path: Path) -> None:
+def test_figures_are_deterministic(
+    results: NewsResults, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "save", partial(figures.save, endings=(".svg",)))  # others draw PNG
     drawn = chen2003_report.draw(results, tmp_path / "figures")
     assert tuple(drawn) == FIGURES
     same = {n for n, svg in drawn.items() if svg.read_bytes() == (written / "figures" / f"{n}.svg").read_bytes()}

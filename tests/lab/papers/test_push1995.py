@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from newsstand.lab.papers.push1995.experiment import (
 )
 from newsstand.lab.papers.push1995.report import write
 from newsstand.lab.push_caching.demand import demand_of
+from newsstand.lab.reporting import figures
 from newsstand.workload.push1995.generator import generate
 from newsstand.workload.push1995.settings import PushSettings
 from newsstand.workload.push1995.trace import read_push_trace
@@ -54,7 +56,8 @@ def test_experiment_varies_threshold_with_client_caches(experiment: PushExperime
         assert on_top == {threshold: replace(usual, threshold=threshold) for threshold in (25, 50, 100, 200)}
 
 
-def test_report_is_written_from_simulations(tmp_path: Path) -> None:
+def test_report_is_written_from_simulations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "save", partial(figures.save, endings=(".svg",)))  # others draw PNG
     outcomes = {task: run_task(TINY, task) for task in TINY.tasks}
     measured = PushMeasurements(outcomes, TINY)
     for outcome in measured.outcomes(by("hops", servers=20)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,7 @@ from newsstand.lab.papers.storage2011.plans import (
     zipf,
 )
 from newsstand.lab.papers.storage2011.report import write
+from newsstand.lab.reporting import figures
 from newsstand.overlay.topology import random_tree
 from newsstand.planning.problem import Plan, mean_hops
 from newsstand.planning.replication import replicas
@@ -352,7 +354,8 @@ def test_grd_opt_without_hops_is_out_of_reach() -> None:
 # Reports and runs
 
 
-def test_report_shows_everything_without_nan(tmp_path: Path) -> None:
+def test_report_shows_everything_without_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "save", partial(figures.save, endings=(".svg",)))  # others draw PNG
     experiment = replace(EXPERIMENT, seeds=(1, 2))
     written = write(list(paper_rows(experiment)), experiment, "newsstand reproduce storage2011", tmp_path)
     result = json.loads(json.dumps(written, allow_nan=False))

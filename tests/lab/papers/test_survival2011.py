@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from pyspark.sql import SparkSession
 
 from newsstand.cli.lab.reproduce import ReportOptions
@@ -40,6 +41,7 @@ from newsstand.lab.papers.survival2011.experiment import (
 from newsstand.lab.papers.survival2011.figures import FIGURES
 from newsstand.lab.papers.survival2011.measurements import SurvivalMeasurements, straightness
 from newsstand.lab.papers.survival2011.report import write
+from newsstand.lab.reporting import figures
 from newsstand.lab.reporting.claims import above_everywhere, all_of, below_everywhere, within
 from newsstand.lab.reporting.statistics import Interval
 from newsstand.survival.setting import SurvivalSetting
@@ -400,7 +402,7 @@ def test_command_names_options_of_its_experiment(planned: Callable[[str], object
 
 
 def test_grid_excludes_large_chains(
-    planned: Callable[[str], tuple[SurvivalExperiment, str]], tmp_path: Path
+    planned: Callable[[str], tuple[SurvivalExperiment, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, _ = planned("--quick")
     part, command = planned("--quick --most-states 286")
@@ -409,6 +411,13 @@ def test_grid_excludes_large_chains(
     }
     assert {(one.brokers, one.slots) for one in part.grid.settings} == {(2, 5), (2, 10), (3, 5), (3, 10), (4, 5)}
     rows = [paper_row(task) for task in part.tasks]
+
+    def save(_: Figure, path: Path) -> list[Path]:
+        """Write no figure: that takes long, and another test sees the figures."""
+        path.with_suffix(".svg").write_text("<svg></svg>")
+        return [path.with_suffix(".svg")]
+
+    monkeypatch.setattr(figures, "save", save)
     write(rows, part, command, tmp_path)
     assert "--quick --most-states 286" in (tmp_path / "report.html").read_text()
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from scipy.stats import gamma, ks_2samp, kstest, poisson
 from support.profiles import examples
 from support.survival.settings import OPPORTUNISTIC_POLICIES
 
@@ -65,7 +64,7 @@ def simulation(
 
 def compiled(rules: SlotCacheRules, seed: int, warm: int, count: int) -> SurvivalObservations:
     draws = np.random.Generator(np.random.SFC64(seed))
-    return slots.simulate(rules, slots.new_network_state(rules), draws, warm, count)
+    return slots.simulate(rules, slots.new_network_state(rules), draws, warm, count, slots.NOT_HALTED)
 
 
 def by_brokers(rules: SlotCacheRules, tree: Topology, seed: int, warm: int, count: int) -> SurvivalObservations:
@@ -153,6 +152,8 @@ def test_overlay_agrees_with_kernel_on_classes(policy: str) -> None:
 
 def test_overlay_and_kernel_have_same_distribution() -> None:
     """Kolmogorov and Smirnov, at the level above, on every twelfth message: three times what both caches hold."""
+    from scipy.stats import ks_2samp
+
     rules = simulation(2, 2, 0.1, 1.0).rules
     few = by_brokers(rules, line(2), 1, 40, 1800).survival[::12]
     many = compiled(rules, 2, 40, 120_000).survival[::12]
@@ -190,6 +191,8 @@ def test_mean_of_one_full_cache_obeys_littles_law(policy: OpportunisticPolicy, s
 
 def deviation_of_two_slots(setting: SurvivalSetting, most: int = 9) -> float:
     """Of one broker's survival times under sel-prt, exactly: states are clients of the top and of the bottom."""
+    from scipy.stats import poisson
+
     size = most + 1
     entering = poisson(setting.intensity).pmf(range(size))
     entering[0] = 0
@@ -250,6 +253,8 @@ def test_mean_time_obeys_littles_law() -> None:
 
 @pytest.mark.parametrize("brokers", [1, 2, 4])
 def test_mean_of_all_fld_nop_is_that_of_queue(brokers: int) -> None:
+    from scipy.stats import gamma, kstest
+
     size = 5
     plain = simulation(brokers, size, policy="all-fld-nop", observations=10_000, replications=1)
     seen = observe(plain, 0)

@@ -160,11 +160,12 @@ def simulate(
     random: np.random.Generator,
     warm: int,
     watched: int,
-    halted: NDArray[np.bool_] = NOT_HALTED,
+    halted: NDArray[np.bool_],
 ) -> SurvivalObservations:
     """Publish `warm` messages, then `watched` ones, and continue until no cache has any of the latter.
 
-    If another thread sets `halted[0]`, return the observations so far.
+    If another thread sets `halted[0]`, return the observations so far. It has no default value: Numba stores no
+    code on disk for one.
     """
     survival, kinds = np.zeros(watched), np.zeros(watched, np.int64)
     now, begun, span = 0.0, 0.0, 0.0

@@ -91,6 +91,7 @@ def save(figure: Figure, path: Path, endings: Sequence[str] = (".svg", ".png")) 
         metadata = {"Date": None} if ending == ".svg" else {"Software": None} if ending == ".png" else None
         with mpl.rc_context(STYLE):
             figure.savefig(target, dpi=130, metadata=metadata)
+        figure.set_layout_engine("none")  # the next format has the same layout, which takes long to compute
         written.append(target)
     return written
 

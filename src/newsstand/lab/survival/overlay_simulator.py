@@ -9,7 +9,8 @@ gives the same times to the last bit, whatever the tree is.
 >>> from newsstand.overlay.topology import line
 >>> rules = Simulation(SurvivalSetting(3, 2, 1.0, 0.1, 2.0), observations=20, replications=1).rules
 >>> seen = simulate(rules, line(3), np.random.default_rng(1), warm=10, watched=20)
->>> compiled = slots.simulate(rules, slots.new_network_state(rules), np.random.default_rng(1), 10, 20)
+>>> network, never = slots.new_network_state(rules), slots.NOT_HALTED
+>>> compiled = slots.simulate(rules, network, np.random.default_rng(1), 10, 20, never)
 >>> seen.survival.tolist() == compiled.survival.tolist(), seen.copied == compiled.copied
 (True, True)
 """

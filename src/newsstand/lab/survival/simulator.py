@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
-from scipy.stats import poisson
+from scipy import special
 
 from newsstand.caching.kernels.slots import (
     NOT_HALTED,
@@ -141,7 +141,7 @@ class Simulation:
         for one in self.all_classes:
             drawn = published * one.share * setting.brokers
             drawn *= 1 + setting.slots * one.client_rate / setting.publish_rate
-            most_clients = max(most_clients, float(poisson.isf(min(0.5, 1 / drawn), one.intensity)))
+            most_clients = max(most_clients, math.ceil(special.pdtrik(1 - min(0.5, 1 / drawn), one.intensity)))
         rate = max(one.client_rate for one in self.all_classes)
         rate += most_clients * max(one.client_rate / one.intensity for one in self.all_classes)
         clients = setting.slots * setting.brokers * rate / setting.publish_rate
