@@ -69,7 +69,7 @@ class World:
             verify=False,
         )
         settings = folder / "coordinator.toml"
-        settings.write_text(f"[coordinator]\nlinks = [{TABLE}]\nlease_s = 1.5\n")
+        settings.write_text(f"[coordinator]\nlinks = [{TABLE}]\nlease_s = 10\n")
         self.coordinator = Process(
             NEWSSTAND, "coordinator", "--config", settings, "--data", folder / "coordinator", "--port", 0,
             env={"NEWSSTAND_COORDINATOR_SECRET": SECRET},

@@ -45,8 +45,7 @@ def test_equal_subscriptions_merged_and_dropped_with_the_last(tmp_path: Path) ->
         await asyncio.sleep(0.05)
         assert list(at.cluster.frontends) == [at.cluster.stream("fire")]
         await at.edge.unsubscribe(bob, second)
-        await asyncio.sleep(0.05)
-        assert at.cluster.frontends == {}
+        await at.until(lambda: at.cluster.frontends == {})
         assert len(at.edge.core) == 0
 
     play(tmp_path, story)
@@ -153,8 +152,7 @@ def test_broker_registered_again_when_the_cluster_has_lost_it(tmp_path: Path) ->
         at.edge.core.advance(at.cluster.stream("fire"), 2, 1)
         with pytest.raises(ClusterUnavailable):
             await at.edge.read(ann, key, None, 10)
-        await asyncio.sleep(0.1)
-        assert at.cluster.frontends == {at.cluster.stream("fire"): 1}
+        await at.until(lambda: at.cluster.frontends == {at.cluster.stream("fire"): 1})
         assert payloads(await at.edge.read(ann, key, None, 10)) == ["a", "b"]
 
     play(tmp_path, story)
@@ -203,8 +201,7 @@ def test_subscribe_fails_with_retry_when_the_subscriber_moves(tmp_path: Path) ->
         await at.members.forget(["ann"])
         with pytest.raises(SubscriberMoved):
             await subscribing
-        await asyncio.sleep(0.05)
-        assert (len(at.edge.core), at.cluster.frontends) == (0, {})
+        await at.until(lambda: (len(at.edge.core), at.cluster.frontends) == (0, {}))
 
     play(tmp_path, story)
 
@@ -213,8 +210,7 @@ def test_moved_subscriber_leaves_no_subscriptions(tmp_path: Path) -> None:
     async def story(at: Scene) -> None:
         ann, key = await at.follower("ann", "fire")
         await asyncio.gather(at.edge.unsubscribe(ann, key), at.members.forget(["ann"]))
-        await asyncio.sleep(0.05)
-        assert (len(at.edge.core), at.cluster.frontends, at.store.load()) == (0, {}, {})
+        await at.until(lambda: (len(at.edge.core), at.cluster.frontends, at.store.load()) == (0, {}, {}))
 
     play(tmp_path, story)
 
@@ -244,9 +240,7 @@ def test_followers_notified_when_the_extent_is_known(tmp_path: Path, policy: str
         await at.follows(await at.member("ann"), "fire")
         at.cluster.print("fire", *"abc")
         at.edge.sync.mark_all_dirty()
-        await asyncio.sleep(0.05)
-        await at.settled()
-        assert at.notifications[-1:] == [(at.cluster.stream("fire"), 3)]
+        await at.until(lambda: at.notifications[-1:] == [(at.cluster.stream("fire"), 3)])
 
     play(tmp_path, story, policy=policy)
 

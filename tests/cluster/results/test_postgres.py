@@ -12,6 +12,7 @@ from newsstand.cluster.results.database_postgres import PostgresResultDatabase, 
 from newsstand.cluster.results.stores import ResultStores
 from newsstand.errors import BadInput, BadOption
 
+pytestmark = pytest.mark.processes
 SCHEMA = "newsstand tests"
 """A name that requires quotes."""
 

@@ -152,11 +152,15 @@ class Scene:
         )
 
     async def settled(self) -> None:
-        for _ in range(500):
+        await self.until(lambda: not self.edge.puller.pulling)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for a limited time, in which other tasks run at least once."""
+        for _ in range(2000):
             await asyncio.sleep(0.002)
-            if not self.edge.puller.pulling:
+            if true():
                 return
-        raise AssertionError("a pull does not end")
+        raise AssertionError("timeout")
 
 
 async def _no_page(page: str) -> PageContent:
