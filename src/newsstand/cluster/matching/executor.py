@@ -7,9 +7,11 @@ position, whatever Spark or a crash has left of earlier attempts, so no publicat
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -55,6 +57,8 @@ class ExecutorLimits:
     first_retry_s: float = 1.0
     """The longest wait before the first repetition of an execution that failed; it doubles each time."""
     longest_retry_s: float = 60.0
+    first_warm_round: int = 6
+    """The first round of a warm-up may take this many times as long as the others together."""
     warm_rounds: int = 3
     """Rounds of a warm-up after which it ends if none of them was faster than an earlier one."""
     change_warm_up_s: float = 2.0
@@ -331,6 +335,7 @@ class Executor:
             try:
                 found = self._prepared(running, publications, parts, lambda: stages.end("planned"))
             except Exception as error:
+                running.prepared.clear()
                 # An execution that is cancelled fails here and goes on below, where it is cancelled again.
                 logger.debug("channel %s: prepared plan: %s", running.channel.name, first_line(error))
                 if not caused_by_data(error):
@@ -358,36 +363,57 @@ class Executor:
         try:
             return running.prepared.match(publications.frame, values, stored, on_planned, self.limits.results)
         except Exception:
-            running.prepared.clear()
+            running.prepared.clear_broadcasts()
             raise
 
     def warm_up(self, channels: Sequence[RunningChannel], seconds: float, stopping: threading.Event) -> None:
         """Execute channels on samples, and store nothing, until they get no faster or the time is over.
 
-        Java compiles what is executed often. Until then an execution takes up to ten times as long. One that is
-        running at the end of the time may take as long again: cancelled, it would leave no prepared plan.
+        Java compiles what is executed often. Until then an execution takes up to ten times as long. Every channel
+        is executed once, so that it has a plan, unless that takes several times as long.
         """
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         rounds: list[float] = []
         samples: dict[RunningChannel, tuple[PublicationBatch, DataFrame]] = {}
         working = list(channels)
-        while working and not _is_settled(rounds, self.limits.warm_rounds):
-            began = time.monotonic()
-            for running in list(working):
-                left_s = deadline - time.monotonic()
-                if stopping.is_set() or left_s <= 0:
+        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="warm-up") as pool:
+            while working and not _is_settled(rounds, self.limits.warm_rounds):
+                started = time.monotonic()
+                deadline = began + (seconds if rounds else seconds * self.limits.first_warm_round)
+                if stopping.is_set() or started >= deadline:
                     return
-                try:
-                    with running.lock, self._limited(running, RunningExecution("warm-up"), left_s + seconds):
-                        if running.removed:
-                            working.remove(running)
-                        else:
-                            samples[running] = samples.get(running) or self._sample(running)
-                            self._warm_up(running, *samples[running], first=not rounds)
-                except Exception as error:  # its executions fail and report it
-                    logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
-                    working.remove(running)
-            rounds.append(time.monotonic() - began)
+
+                def warm(running: RunningChannel, deadline: float = deadline) -> bool:
+                    left_s = deadline - time.monotonic()
+                    if stopping.is_set() or left_s <= 0:
+                        return True
+                    # It may end after the deadline: cancelled, it leaves no broadcasts.
+                    return self._execute_on_sample(
+                        running, samples, min(left_s, 2 * seconds) + seconds, not rounds
+                    )
+
+                done = list(pool.map(warm, working))
+                working = [one for one, is_done in zip(working, done, strict=True) if is_done]
+                rounds.append(time.monotonic() - started)
+
+    def _execute_on_sample(
+        self,
+        running: RunningChannel,
+        samples: dict[RunningChannel, tuple[PublicationBatch, DataFrame]],
+        timeout_s: float,
+        first: bool,
+    ) -> bool:
+        """Execute a channel for a warm-up; return whether it can be executed again."""
+        try:
+            with running.lock, self._limited(running, RunningExecution("warm-up"), timeout_s):
+                if running.removed:
+                    return False
+                samples[running] = samples.get(running) or self._sample(running)
+                self._warm_up(running, *samples[running], first)
+        except Exception as error:  # its executions fail and report it
+            logger.debug("channel %s: warm-up: %s", running.channel.name, first_line(error))
+            return False
+        return True
 
     def _sample(self, running: RunningChannel) -> tuple[PublicationBatch, DataFrame]:
         """Return publications, and one list of values, for a warm-up."""

@@ -84,8 +84,13 @@ class PreparedChannel:
         )
         return "others" if few and not is_adaptive(new.sparkSession) else "new"
 
+    def clear_broadcasts(self) -> None:
+        """Release what is broadcast, which may have failed."""
+        self._base.broadcasts.clear()
+        self._changed.broadcasts.clear()
+
     def clear(self) -> None:
-        """Release what is broadcast, after a failure or the last execution."""
+        """Discard the plans, too, after a failure or the last execution."""
         self._base.clear()
         self._changed.clear()
 
@@ -98,7 +103,7 @@ class _PreparedPlan:
         self._inputs: tuple[object, ...] = ()
         """The frames that the plan contains and that do not change."""
         self._template: PlanTemplate | None = None
-        self._broadcasts = Broadcasts()
+        self.broadcasts = Broadcasts()
 
     def frame(
         self,
@@ -127,7 +132,7 @@ class _PreparedPlan:
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
             self._template = self._prepared(relations, values, frames, side)
         frame = None if self._template is None else self._template.frame(relations)
-        return None if frame is None else self._broadcasts.reuse(frame, None if most is None else most + 1)
+        return None if frame is None else self.broadcasts.reuse(frame, None if most is None else most + 1)
 
     def _prepared(
         self,
@@ -147,7 +152,7 @@ class _PreparedPlan:
 
     def clear(self) -> None:
         self._inputs, self._template = (), None
-        self._broadcasts.clear()
+        self.broadcasts.clear()
 
 
 def _same(inputs: list[object], others: tuple[object, ...]) -> bool:

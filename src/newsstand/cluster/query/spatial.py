@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from itertools import count
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -53,32 +54,61 @@ def cell_sql(lat: str, lon: str, radius: float | str) -> str:
     A radius that is known at run time only is a SQL expression; it selects a grid of the ladder.
     """
     if not isinstance(radius, str):
-        cell = _cell(lat, lon, _height(radius), 0)
+        cell = _cell(lat, lon, _Grid.of(radius))
     else:
-        cells = [_cell(lat, lon, _height(limit), level) for level, limit in enumerate(_RADII_KM)]
-        limits = zip(LADDER_KM, cells[:-1], strict=True)
-        cases = " ".join(f"WHEN {radius} <= {_double(limit)} THEN {cell}" for limit, cell in limits)
-        cell = f"CASE {cases} ELSE {cells[-1]} END"
+        *grids, largest = (_Grid.of(limit, level).sql() for level, limit in enumerate(_RADII_KM))
+        limits = zip(LADDER_KM, grids, strict=True)
+        cases = " ".join(f"WHEN {radius} <= {_double(limit)} THEN {grid}" for limit, grid in limits)
+        cell = f"TRANSFORM(ARRAY(CASE {cases} ELSE {largest} END), grid -> {_cell(lat, lon, _LAMBDA)})[0]"
     return f"CASE WHEN {_on_earth(lat, lon)} THEN {cell} END"
 
 
 def circle_sql(lat: str, lon: str, radius_km: float | None) -> str:
     """Return the cells that the circle around a point touches, each once; for all grids of the ladder if None."""
     if radius_km is not None:
-        cells = _circle(lat, lon, radius_km, _height(radius_km), 0)
+        cells = _circle(lat, lon, _Grid.of(radius_km))
     else:
-        circles = (_circle(lat, lon, limit, _height(limit), level) for level, limit in enumerate(_RADII_KM))
-        cells = f"FLATTEN(ARRAY({', '.join(circles)}))"
+        grids = ", ".join(_Grid.of(limit, level).sql() for level, limit in enumerate(_RADII_KM))
+        cells = f"FLATTEN(TRANSFORM(ARRAY({grids}), grid -> {_circle(lat, lon, _LAMBDA)}))"
     return f"CASE WHEN {_on_earth(lat, lon)} THEN {cells} END"
 
 
-def _height(radius_km: float) -> float:
-    """Return twice a circle's radius in degrees: the circle then touches about four cells."""
-    return min(180.0, max(_LEAST_HEIGHT, 2 * radius_km / _KM_PER_DEGREE))
+class _Grid(NamedTuple):
+    """A grid for circles of one radius: SQL expressions, literals or fields of a struct."""
+
+    first_cell: str
+    height: str
+    last_row: str
+    per_degree: str
+    """Columns of a row at the equator."""
+    angle: str
+    """The radius of a circle in degrees, rounded up."""
+    sine: str
+    """The sine of this angle."""
+
+    @classmethod
+    def of(cls, radius_km: float, level: int = 0) -> _Grid:
+        # Twice a circle's radius in degrees: the circle then touches about four cells.
+        height = min(180.0, max(_LEAST_HEIGHT, 2 * radius_km / _KM_PER_DEGREE))
+        angle = max(0.0, radius_km) / _KM_PER_DEGREE
+        angle += _SLACK + 1e-9 * angle
+        return cls(
+            _long(level * _LEVEL),
+            _double(height),
+            _long(max(1, math.ceil(180 / height)) - 1),
+            _double(360 / height),
+            _double(angle),
+            _double(math.sin(math.radians(min(90.0, angle)))),
+        )
+
+    def sql(self) -> str:
+        """Return the grid as a struct."""
+        fields = ", ".join(f"'{name}', {value}" for name, value in self._asdict().items())
+        return f"NAMED_STRUCT({fields})"
 
 
-def _rows(height: float) -> int:
-    return max(1, math.ceil(180 / height))
+_LAMBDA = _Grid(*(f"grid.{name}" for name in _Grid._fields))
+"""The grid that is the argument of a lambda, so that an expression for several grids is planned once."""
 
 
 def _on_earth(lat: str, lon: str) -> str:
@@ -90,42 +120,39 @@ def _within(angle: str, most: float) -> str:
     return f"{angle} >= {_double(-most)} AND {angle} <= {_double(most)}"
 
 
-def _row(lat: str, height: float) -> str:
+def _row(lat: str, grid: _Grid) -> str:
     """Return the row of a latitude; latitudes beyond a pole are in the row of the pole."""
-    row = f"FLOOR(({lat} + {_double(90)}) / {_double(height)})"
-    return f"GREATEST({_long(0)}, LEAST({_long(_rows(height) - 1)}, {row}))"
+    row = f"FLOOR(({lat} + {_double(90)}) / {grid.height})"
+    return f"GREATEST({_long(0)}, LEAST({grid.last_row}, {row}))"
 
 
-def _columns(row: str, height: float) -> str:
+def _columns(row: str, grid: _Grid) -> str:
     """Return the number of columns of a row, by a parabola below the cosine, whose factors are exact."""
-    south = f"ABS({row} * {_double(height)} - {_double(90)})"
-    north = f"ABS(({row} + 1) * {_double(height)} - {_double(90)})"
+    south = f"ABS({row} * {grid.height} - {_double(90)})"
+    north = f"ABS(({row} + 1) * {grid.height} - {_double(90)})"
     outer = f"LEAST({_double(90)}, GREATEST({south}, {north})) / {_double(90)}"
-    return f"GREATEST({_long(1)}, FLOOR({_double(360 / height)} * ({_double(1)} - ({outer}) * ({outer}))))"
+    return f"GREATEST({_long(1)}, FLOOR({grid.per_degree} * ({_double(1)} - ({outer}) * ({outer}))))"
 
 
 def _column(lon: str, columns: str) -> str:
     return f"FLOOR(({lon} + {_double(180)}) / {_double(360)} * {columns})"
 
 
-def _cell(lat: str, lon: str, height: float, level: int) -> str:
-    row = _row(lat, height)
-    columns = _columns(row, height)
-    return f"{_long(level * _LEVEL)} + {row} * {_long(_ROW)} + PMOD({_column(lon, columns)}, {columns})"
+def _cell(lat: str, lon: str, grid: _Grid) -> str:
+    row = _row(lat, grid)
+    columns = _columns(row, grid)
+    return f"{grid.first_cell} + {row} * {_long(_ROW)} + PMOD({_column(lon, columns)}, {columns})"
 
 
-def _circle(lat: str, lon: str, radius_km: float, height: float, level: int) -> str:
-    angle = max(0.0, radius_km) / _KM_PER_DEGREE
-    angle += _SLACK + 1e-9 * angle
-    first, last = _row(f"({lat} - {_double(angle)})", height), _row(f"({lat} + {_double(angle)})", height)
+def _circle(lat: str, lon: str, grid: _Grid) -> str:
+    first, last = _row(f"({lat} - {grid.angle})", grid), _row(f"({lat} + {grid.angle})", grid)
     # A circle that includes a pole has points at every longitude.
-    sine = f"{_double(math.sin(math.radians(min(90.0, angle))))} / COS(RADIANS({lat}))"
-    reach = f"DEGREES(ASIN(LEAST({_double(1)}, {sine}))) + {_double(_SLACK)}"
-    width = f"CASE WHEN ABS({lat}) + {_double(angle)} >= {_double(89.999999)} THEN {_double(360)} ELSE {reach} END"
+    reach = f"DEGREES(ASIN(LEAST({_double(1)}, {grid.sine} / COS(RADIANS({lat}))))) + {_double(_SLACK)}"
+    width = f"CASE WHEN ABS({lat}) + {grid.angle} >= {_double(89.999999)} THEN {_double(360)} ELSE {reach} END"
     columns, west, east = "ring.columns", "ring.west", "ring.east"
     rings = (
         f"TRANSFORM(SEQUENCE({first}, {last}), row -> NAMED_STRUCT("
-        f"'row', row, 'columns', {_columns('row', height)}, "
+        f"'row', row, 'columns', {_columns('row', grid)}, "
         f"'from', {lon} - ({width}), 'until', {lon} + ({width})))"
     )
     spans = (
@@ -134,7 +161,7 @@ def _circle(lat: str, lon: str, radius_km: float, height: float, level: int) -> 
     )
     start = f"IF({east} - {west} >= {columns}, {_long(0)}, {west})"
     end = f"IF({east} - {west} >= {columns}, {columns} - 1, {east})"
-    place = f"{_long(level * _LEVEL)} + ring.row * {_long(_ROW)} + PMOD(column, {columns})"
+    place = f"{grid.first_cell} + ring.row * {_long(_ROW)} + PMOD(column, {columns})"
     return f"FLATTEN(TRANSFORM({spans}, ring -> TRANSFORM(SEQUENCE({start}, {end}), column -> {place})))"
 
 
