@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from newsstand.auth.signing import HEADER, Recipient, verify
+from newsstand.auth.signing import HEADER, Recipient, verify_head
 from newsstand.cluster.stages import DeliveryReports, StageTimes
 from newsstand.http.app import StageHistogram
 from newsstand.model import Broker
@@ -139,7 +139,8 @@ def answering(answer: Callable[[str, bytes], tuple[int, bytes]], name: str = "ed
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            verify(SECRET, Recipient(name, "/deliveries"), self.headers[HEADER], body, NOW_MS / 1000)
+            head = verify_head(SECRET, Recipient(name, "/deliveries"), self.headers[HEADER], NOW_MS / 1000)
+            head.check(body)
             status, content = answer(self.path, body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))

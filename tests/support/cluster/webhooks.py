@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from newsstand.auth.signing import Recipient, verify
+from newsstand.auth.signing import Recipient, verify_head
 
 
 class Receiver:
@@ -34,7 +34,9 @@ class Receiver:
     def take(self, body: bytes, signature: str) -> bytes | None:
         """The body of the answer to a message."""
         recipient = Recipient(self.broker, "/notify")
-        self.deliveries.append(verify(self.secret, recipient, signature, body, time.time(), tolerance_s=7200))
+        head = verify_head(self.secret, recipient, signature, time.time(), tolerance_s=7200)
+        head.check(body)
+        self.deliveries.append(head.delivery_id)
         message = json.loads(body)
         self.received.append(message)
         for stream in message.get("streams", []):
