@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
-from scipy import special
 
 from newsstand.caching.kernels.slots import (
     NOT_HALTED,
@@ -135,13 +134,15 @@ class Simulation:
         Caches hold at least as many different messages as one of them has slots. Of each a client comes or goes at
         most as often as if it had as many clients as any message ever has at once.
         """
+        from scipy.stats import poisson  # it takes most of a second to load
+
         setting = self.setting
         published = self.warm + self.observations / self.replications
         most_clients = 1.0
         for one in self.all_classes:
             drawn = published * one.share * setting.brokers
             drawn *= 1 + setting.slots * one.client_rate / setting.publish_rate
-            most_clients = max(most_clients, math.ceil(special.pdtrik(1 - min(0.5, 1 / drawn), one.intensity)))
+            most_clients = max(most_clients, float(poisson.isf(min(0.5, 1 / drawn), one.intensity)))
         rate = max(one.client_rate for one in self.all_classes)
         rate += most_clients * max(one.client_rate / one.intensity for one in self.all_classes)
         clients = setting.slots * setting.brokers * rate / setting.publish_rate
