@@ -12,7 +12,7 @@ hypothesis.settings.register_profile(THOROUGH, deadline=None, max_examples=100)
 
 
 def examples(thorough: int, light: int | None = None) -> int:
-    """Return the number of examples under the profile in use: under `light` a quarter, at least 10, or as given."""
+    """Return the number of examples under the profile in use: under `light` a quarter, or as given."""
     if hypothesis.settings.get_current_profile_name() == THOROUGH:
         return thorough
     return max(min(thorough, 10), thorough // 4) if light is None else light

@@ -35,7 +35,7 @@ _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=24
 """Options of a JVM that starts fast and optimizes little: for minutes of work, not for hours."""
 
 _SMALL_PAGES = {"spark.buffer.pageSize": "1m"}
-"""Setting for tasks on few rows: by default, each aggregate and sort of a task allocates and clears up to 64 MB."""
+"""Setting for tasks on few rows: by default, each aggregate and sort of a task allocates up to 64 MB."""
 
 
 def _defaults(brief: bool) -> dict[str, str]:

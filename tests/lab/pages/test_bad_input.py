@@ -105,15 +105,15 @@ def test_fault_is_reported_with_file_and_row(tmp_path: Path, fault: str, format:
     assert f"{table}.{format}: {message.format(format)}" in local_refusal(folder)
 
 
-def each_in_one_format() -> Iterator[object]:
-    """Every fault in one of the formats; the other one repeats the query with another reader of files."""
-    for place, fault in enumerate(FAULTS):
-        for format in tables.FORMATS:
-            is_slow = format != tables.FORMATS[place % 2]
-            yield pytest.param(fault, format, marks=[pytest.mark.slow] if is_slow else [])
+EACH_IN_ONE_FORMAT = [
+    pytest.param(fault, format, marks=[] if place % 2 == tables.FORMATS.index(format) else [pytest.mark.slow])
+    for place, fault in enumerate(FAULTS)
+    for format in tables.FORMATS
+]
+"""In the other format, another reader of files has the same rules."""
 
 
-@pytest.mark.parametrize(("fault", "format"), each_in_one_format())
+@pytest.mark.parametrize(("fault", "format"), EACH_IN_ONE_FORMAT)
 def test_fault_is_reported_alike_on_spark(spark: SparkSession, tmp_path: Path, fault: str, format: str) -> None:
     table, rows, _ = FAULTS[fault]
     refusal(spark, tables.write(tmp_path, {**GOOD, table: rows}, format))
