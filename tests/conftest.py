@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from newsstand.spark.class_archive import JAVA_OPTIONS
 from newsstand.spark.session import settings, start
 
 # Bare asserts there show their operands, as those of test modules do.
@@ -26,6 +27,9 @@ from support.profiles import LIGHT  # noqa: E402  it is rewritten, too
 os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
 # Few tests publish so much that the warm-up of a data cluster saves time.
 os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
+
+# Servers run for seconds here: their JVM starts as fast as that of a command.
+os.environ["NEWSSTAND_SPARK_CONF"] = f"{JAVA_OPTIONS}={settings(brief=True)[JAVA_OPTIONS]}"
 
 # Each worker loads all test modules, and each command the package: without bytecode they compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -17,7 +17,7 @@ from newsstand.cli.main import run
 def test_engines_agree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lent: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    words = ["compare", "--requests", "2000", "--out", str(tmp_path), "--json"]
+    words = ["compare", "--requests", "500", "--out", str(tmp_path), "--json"]
     with lent():
         assert run([*words, "--engine", "spark"]) == 0
     on_spark = json.loads(capsys.readouterr().out)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-KEPT = "NEWSSTAND_CLASS_ARCHIVE"
-"""Without it, a command would create an archive of Spark's classes beside the other tests."""
+KEPT = ("NEWSSTAND_CLASS_ARCHIVE", "NEWSSTAND_SPARK_CONF")
+"""Without them, a command would create an archive of Spark's classes beside the other tests, and start slowly."""
 
 
 def without_settings() -> dict[str, str]:
     """Return the environment without the settings of the user who runs the tests."""
-    return {key: value for key, value in os.environ.items() if key == KEPT or not key.startswith("NEWSSTAND_")}
+    return {key: value for key, value in os.environ.items() if key in KEPT or not key.startswith("NEWSSTAND_")}
 
 
 @pytest.fixture(autouse=True)

@@ -31,8 +31,11 @@ from newsstand.spark.class_archive import class_archive, create_in_background, w
 from newsstand.spark.internals import stop_session
 from newsstand.spark.java import cache_folder, find_java, wrap_java
 
-_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+_BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 """Options of a JVM that starts fast and optimizes little: for minutes of work, not for hours."""
+
+_SMALL_PAGES = {"spark.buffer.pageSize": "1m"}
+"""Setting for tasks on few rows: by default, each aggregate and sort of a task allocates up to 64 MB."""
 
 
 def _defaults(brief: bool) -> dict[str, str]:
@@ -49,6 +52,7 @@ def _defaults(brief: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "newsstand.spark.daemon",
+        **(_SMALL_PAGES if brief else {}),
     }
 
 
@@ -95,6 +99,7 @@ def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.leafNodeDefaultParallelism": "1",  # a few publications are one task
+        **_SMALL_PAGES,
         # Rows in a plan are hashed and compared for each execution; larger relations stay outside the plan.
         "spark.sql.execution.arrow.localRelationThreshold": "256KB",
         "spark.sql.runSQLOnFiles": "false",  # a channel's query reads only datasets

@@ -89,7 +89,7 @@ def test_ladder_agrees_with_brute_force_for_every_radius(spark: SparkSession) ->
         agree(Counter((row[1], row[2]) for row in rows if row[0] == radius), points, radius)
 
 
-@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12, light=4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(points=st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=2, max_size=40), radius=st.floats(0, 20_100))
 def test_spatial_join_agrees_with_brute_force(spark: SparkSession, points: Points, radius: float) -> None:
     agree(

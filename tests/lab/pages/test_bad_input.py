@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from support.lab.tables import Rows, Tables
 from newsstand.caching import POLICIES
 from newsstand.caching.pages.policy import PolicyFile
 from newsstand.errors import BadInput, BadOption, BadPolicyFile, BadTrace, UnknownPolicy
-from newsstand.lab.pages.clustered import shards
+from newsstand.lab.pages.clustered import read_shard, shards
 from newsstand.lab.pages.spark import simulate
 from newsstand.lab.pages.sweep import plan
 from newsstand.workload.chen2003 import generator as generating
@@ -24,6 +24,7 @@ from newsstand.workload.chen2003.generator import generate
 from newsstand.workload.chen2003.publishing import News
 from newsstand.workload.trace.folder import new_folder, read_trace, write_trace
 from newsstand.workload.trace.folder_columns import read_folder_columns
+from newsstand.workload.trace.tables import ROW
 
 GOOD: Tables = {
     "publications": [(1, 0.0, 10), (2, 5.0, 20)],
@@ -33,14 +34,20 @@ GOOD: Tables = {
 NAN, INFINITY = float("nan"), float("inf")
 
 
+def local_refusal(folder: Path) -> str:
+    """The line that tells what is wrong with a trace, by the local engine."""
+    with pytest.raises(BadTrace) as refused:
+        read_folder_columns(folder)
+    (line,) = str(refused.value).splitlines()
+    return line
+
+
 def refusal(spark: SparkSession, folder: Path) -> str:
-    """The line that tells what is wrong with a trace; both engines have it, but for the words of a library."""
+    """The line of Spark; the local engine has the same, but for the words of a library."""
     with pytest.raises(BadTrace) as refused:
         simulate(spark, read_trace(spark, folder), *plan(["lru", "sub"], ["0.5"], [2.0]))
     (line,) = str(refused.value).splitlines()
-    with pytest.raises(BadTrace) as refused:
-        read_folder_columns(folder)
-    assert str(refused.value).partition(": not readable (")[0] == line.partition(": not readable (")[0]
+    assert local_refusal(folder).partition(": not readable (")[0] == line.partition(": not readable (")[0]
     return line
 
 
@@ -92,10 +99,36 @@ FAULTS: dict[str, tuple[str, Rows, str]] = {
 
 @pytest.mark.parametrize("format", tables.FORMATS)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_reported_with_file_and_row(spark: SparkSession, tmp_path: Path, fault: str, format: str) -> None:
+def test_fault_is_reported_with_file_and_row(tmp_path: Path, fault: str, format: str) -> None:
     table, rows, message = FAULTS[fault]
     folder = tables.write(tmp_path, {**GOOD, table: rows}, format)
-    assert f"{table}.{format}: {message.format(format)}" in refusal(spark, folder)
+    assert f"{table}.{format}: {message.format(format)}" in local_refusal(folder)
+
+
+EACH_IN_ONE_FORMAT = [
+    pytest.param(fault, format, marks=[] if place % 2 == tables.FORMATS.index(format) else [pytest.mark.slow])
+    for place, fault in enumerate(FAULTS)
+    for format in tables.FORMATS
+]
+"""In the other format, another reader of files has the same rules."""
+
+
+@pytest.mark.parametrize(("fault", "format"), EACH_IN_ONE_FORMAT)
+def test_fault_is_reported_alike_on_spark(spark: SparkSession, tmp_path: Path, fault: str, format: str) -> None:
+    table, rows, _ = FAULTS[fault]
+    refusal(spark, tables.write(tmp_path, {**GOOD, table: rows}, format))
+
+
+@pytest.mark.parametrize("fault", [fault for fault, (table, _, _) in FAULTS.items() if table != "publications"])
+def test_fault_ends_task_that_reads_shard(tmp_path: Path, fault: str) -> None:
+    table, rows, _ = FAULTS[fault]
+    parts = shards(tables.write(tmp_path, {**GOOD, table: rows}, "parquet"))
+    assert (parts is None) == (fault == "a request without a proxy"), (
+        "then a shuffle follows a check of all tables"
+    )
+    if parts is not None:
+        with pytest.raises(BadTrace):
+            [read_shard(part, hourly=False) for part in parts]
 
 
 @pytest.mark.parametrize("format", tables.FORMATS)
@@ -127,25 +160,36 @@ def test_missing_column_is_named(spark: SparkSession, tmp_path: Path, table: str
 # What only CSV can get wrong
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (("abc", 0, 1), "time is missing or not a double (proxy 0, page 1)"),
-        ((1.0, "abc", 1), "proxy is missing or not a int (time 1.0, page 1)"),
-        ((1.0, "1.5", 1), "proxy is missing or not a int (time 1.0, page 1)"),
-        ((1.0, 0, "1.0"), "page is missing or not a bigint (time 1.0, proxy 0)"),
-        ((1.0, "", 1), "proxy is missing or not a int (time 1.0, page 1)"),
-        ((1.0, 2**31, 1), "proxy is missing or not a int (time 1.0, page 1)"),
-        ((1.0, 0, 2**63), "page is missing or not a bigint (time 1.0, proxy 0)"),
-        ((1.0, 0), "page is missing or not a bigint (time 1.0, proxy 0)"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, tuple) else "",
-)
-def test_malformed_number_is_reported(
-    spark: SparkSession, tmp_path: Path, row: tuple[object, ...], message: str
-) -> None:
+MALFORMED: list[tuple[Sequence[object], str]] = [
+    (("abc", 0, 1), "time is missing or not a double (proxy 0, page 1)"),
+    ((1.0, "abc", 1), "proxy is missing or not a int (time 1.0, page 1)"),
+    ((1.0, "1.5", 1), "proxy is missing or not a int (time 1.0, page 1)"),
+    ((1.0, 0, "1.0"), "page is missing or not a bigint (time 1.0, proxy 0)"),
+    ((1.0, "", 1), "proxy is missing or not a int (time 1.0, page 1)"),
+    ((1.0, 2**31, 1), "proxy is missing or not a int (time 1.0, page 1)"),
+    ((1.0, 0, 2**63), "page is missing or not a bigint (time 1.0, proxy 0)"),
+    ((1.0, 0), "page is missing or not a bigint (time 1.0, proxy 0)"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), MALFORMED, ids=str)
+def test_malformed_number_is_reported(tmp_path: Path, row: Sequence[object], message: str) -> None:
     folder = tables.write(tmp_path, {**GOOD, "requests": [(1.0, 0, 1), row]}, "csv")
-    assert refusal(spark, folder) == f"requests.csv: row 2: {message}"
+    assert local_refusal(folder) == f"requests.csv: row 2: {message}"
+
+
+def test_malformed_numbers_are_missing_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(1.0, 0, 1), *(row for row, _ in MALFORMED)]
+    folder = tables.write(tmp_path, {**GOOD, "requests": rows}, "csv")
+    read = read_trace(spark, folder).requests.orderBy(ROW).drop(ROW).collect()
+    assert tuple(read[0]) == rows[0]
+    for row, (_, message) in zip(read[1:], MALFORMED, strict=True):
+        values = row.asDict()
+        missing, _, rest = message.partition(" is missing or not a ")
+        kept = ", ".join(f"{column} {value}" for column, value in values.items() if column != missing)
+        assert values[missing] is None
+        assert rest.endswith(f"({kept})")
+    assert refusal(spark, folder).startswith(f"requests.csv: row 2: {MALFORMED[0][1]}")
 
 
 def test_table_part_is_named_with_its_folder(spark: SparkSession, tmp_path: Path) -> None:
@@ -280,7 +324,7 @@ def policies_as_before() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("policies_as_before")
-@pytest.mark.parametrize("format", tables.FORMATS)
+@pytest.mark.parametrize("format", ["parquet", pytest.param("csv", marks=pytest.mark.slow)])
 def test_failing_score_is_reported_with_policy(spark: SparkSession, tmp_path: Path, format: str) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
@@ -290,7 +334,8 @@ def test_failing_score_is_reported_with_policy(spark: SparkSession, tmp_path: Pa
         "    return 1.0 / (e.size - 33)\n"
     )
     sizes = [(1, 0.0, 10), (2, 5.0, 33)]
-    folder = tables.write(tmp_path / "trace", {**GOOD, "publications": sizes}, format)
+    one_proxy: Tables = {"requests": [(1.0, 0, 1), (6.0, 0, 2)], "subscriptions": [(0, 1, 1)]}
+    folder = tables.write(tmp_path / "trace", {"publications": sizes, **one_proxy}, format)
     wanted, job = plan([f"brittle-{format}"], ["1"], [2.0], [PolicyFile.read(mine)])
     message = rf"^policy 'brittle-{format}' cannot score an entry at proxy \d: division by zero$"
     with pytest.raises(BadPolicyFile, match=message):

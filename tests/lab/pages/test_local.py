@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from support.lab import tables
 from support.lab.tables import Tables
+from support.profiles import examples
 
 from newsstand.caching import POLICIES
 from newsstand.cli.main import run
@@ -61,7 +62,7 @@ def traces(draw: st.DrawFn) -> Tables:
     }
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12, light=3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces(), format=st.sampled_from(tables.FORMATS))
 def test_local_replay_equals_replay_on_spark(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, trace: Tables, format: str
