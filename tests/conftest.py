@@ -41,6 +41,11 @@ gc.disable()
 hypothesis.settings.load_profile(LIGHT)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if session.config.getoption("dist", "no") != "no":  # this process distributes tests, and collects none
+        gc.enable()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--unit", action="store_true", help="run only tests that start neither Spark nor a process")
     group = parser.getgroup("faults", "the long test of faults, tests/faults")

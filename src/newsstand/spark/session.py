@@ -34,9 +34,6 @@ from newsstand.spark.java import cache_folder, find_java, wrap_java
 _BRIEF = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 """Options of a JVM that starts fast and optimizes little: for minutes of work, not for hours."""
 
-_SMALL_PAGES = {"spark.buffer.pageSize": "1m"}
-"""Setting for tasks on few rows: by default, each aggregate and sort of a task allocates up to 64 MB."""
-
 
 def _defaults(brief: bool) -> dict[str, str]:
     """Return settings for a single machine that do no harm on a cluster."""
@@ -52,7 +49,6 @@ def _defaults(brief: bool) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.python.daemon.module": "newsstand.spark.daemon",
-        **(_SMALL_PAGES if brief else {}),
     }
 
 
@@ -77,6 +73,10 @@ def settings(
     if slots and int(slots[1]) > cores:
         # A stage has no more tasks than there are cores: the other slots are for other jobs.
         chosen.setdefault("spark.default.parallelism", str(cores))
+    if master.startswith("local") and (brief or kind):
+        # For tasks on few rows: by default each aggregate and sort of a task allocates up to 64 MB. A task has at
+        # most 8,192 pages.
+        chosen.setdefault("spark.buffer.pageSize", "4m")
     if master.startswith("local"):
         # Other users of the machine reach the ports of driver and executors on the loopback address.
         chosen.setdefault("spark.authenticate", "true")
@@ -99,7 +99,6 @@ def cluster_settings(configured: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.leafNodeDefaultParallelism": "1",  # a few publications are one task
-        **_SMALL_PAGES,
         # Rows in a plan are hashed and compared for each execution; larger relations stay outside the plan.
         "spark.sql.execution.arrow.localRelationThreshold": "256KB",
         "spark.sql.runSQLOnFiles": "false",  # a channel's query reads only datasets

@@ -13,7 +13,9 @@ from support.cluster.in_process import ClusterUnderTest, opened
 from support.waiting import eventually
 
 from newsstand.cluster.matching import executor, matcher, prepared
+from newsstand.cluster.query.parser import Body
 from newsstand.cluster.service import ClusterLimits, RunningExecutionInfo
+from newsstand.model import BackendSubscription, Scalar
 from newsstand.spark.cancellation import end_runaway_tasks
 from newsstand.spark.internals import jvm
 
@@ -138,23 +140,79 @@ query = "SELECT r.id FROM reports r WHERE distance_km(r.lat, r.lon, :lat, :lon) 
 """
 
 
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The channels for which a plan was prepared; with "failing" as the only entry the next one fails."""
+    made: list[str] = []
+
+    def record(body: Body, *given: Any) -> DataFrame:
+        fails = made == ["failing"]
+        made.append(body.channel.name)
+        if fails:
+            raise RuntimeError("no plan this time")
+        return matcher.match(body, *given)
+
+    monkeypatch.setattr(prepared, "match", record)
+    return made
+
+
+def await_ready(here: ClusterUnderTest) -> None:
+    eventually(lambda: here.cluster.ready() == [], seconds=120.0)
+
+
+def subscribe(here: ClusterUnderTest, channel: str, *values: Scalar) -> BackendSubscription:
+    here.cluster.subscriptions.register_broker("north", "http://127.0.0.1:9/")
+    (one,) = here.cluster.subscriptions.subscribe("north", [(channel, list(values), 1)])
+    return one
+
+
 def test_first_execution_of_new_subscription_uses_plan_of_warm_up(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, plans: list[str]
 ) -> None:
-    plans = []
-
-    def counting(*given: Any) -> DataFrame:
-        plans.append(given)
-        return matcher.match(*given)
-
-    monkeypatch.setattr(prepared, "match", counting)
     with opened(tmp_path, NEAR, spark, warm_up_s=60.0) as here:
-        eventually(lambda: here.cluster.ready() == [], seconds=120.0)
+        await_ready(here)
         assert plans
         before = len(plans)
-        here.cluster.subscriptions.register_broker("north", "http://127.0.0.1:9/")
-        (one,) = here.cluster.subscriptions.subscribe("north", [("near", [1.0, 1.0, 5.0], 1)])
+        one = subscribe(here, "near", 1.0, 1.0, 5.0)
         here.publish({"id": "a", "kind": "flood", "lat": 1.01, "lon": 1.01})
+        assert here.payloads(one) == [{"id": "a"}]
+        assert len(plans) == before
+
+
+def test_plan_prepared_again_after_failure_in_warm_up(
+    spark: SparkSession, tmp_path: Path, plans: list[str]
+) -> None:
+    plans.append("failing")
+    with opened(tmp_path, NEAR, spark, warm_up_s=60.0) as here:
+        await_ready(here)
+        assert plans == ["failing", "near"]
+        one = subscribe(here, "near", 1.0, 1.0, 5.0)
+        here.publish({"id": "a", "kind": "flood", "lat": 1.01, "lon": 1.01})
+        assert here.payloads(one) == [{"id": "a"}]
+        assert len(plans) > 2
+
+
+UNCASTABLE_EXAMPLE = """
+[datasets.reports]
+fields = { id = "string", number = "integer" }
+
+[channels.numbered]
+parameters = { number = "string" }
+query = "SELECT r.id FROM reports r WHERE r.number = cast(:number AS int)"
+"""
+
+
+def test_failing_example_leaves_plan_of_subscriptions(
+    spark: SparkSession, tmp_path: Path, plans: list[str]
+) -> None:
+    with opened(tmp_path, UNCASTABLE_EXAMPLE, spark) as here:
+        one = subscribe(here, "numbered", "5")
+    plans.clear()
+    with opened(tmp_path, UNCASTABLE_EXAMPLE, spark, warm_up_s=60.0) as here:
+        await_ready(here)
+        assert plans
+        before = len(plans)
+        here.publish({"id": "a", "number": 5})
         assert here.payloads(one) == [{"id": "a"}]
         assert len(plans) == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -87,6 +88,12 @@ def test_ladder_agrees_with_brute_force_for_every_radius(spark: SparkSession) ->
     ).collect()
     for radius in RADII:
         agree(Counter((row[1], row[2]) for row in rows if row[0] == radius), points, radius)
+
+
+def test_names_within_expressions_are_none_of_users() -> None:
+    """A dataset or an alias may be named like the argument of a lambda; names of users do not begin with `__`."""
+    names = re.findall(r"(\w+) ->", circle_sql("lat", "lon", None) + cell_sql("lat", "lon", "km"))
+    assert {name[:2] for name in names} == {"__"}
 
 
 @settings(max_examples=examples(12, light=4), suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -44,7 +44,8 @@ TABLE_III = {
 """The seven channels of Uddin & Venkatasubramanian 2018, Table III: kinds E, places L, users U."""
 
 OTHERS = {
-    "radius as a parameter": "SELECT id FROM emergencies WHERE distance_km(lat, lon, :lat, :lon) <= :r",
+    "radius as a parameter": "SELECT id FROM emergencies grid "
+    "WHERE distance_km(grid.lat, grid.lon, :lat, :lon) <= :r",
     "groups": "SELECT kind, count(*) AS n, max(:lat) AS m FROM emergencies e WHERE kind = :kind GROUP BY kind "
     "HAVING count(*) > 1",
     "groups by number": "SELECT kind, lat > :lat AS north, count(*) AS n FROM emergencies GROUP BY 1, 2 "

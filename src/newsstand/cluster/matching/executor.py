@@ -58,7 +58,7 @@ class ExecutorLimits:
     """The longest wait before the first repetition of an execution that failed; it doubles each time."""
     longest_retry_s: float = 60.0
     first_warm_round: int = 6
-    """The first round of a warm-up may take this many times as long as the others together."""
+    """The first round of a warm-up may take this many times its time."""
     warm_rounds: int = 3
     """Rounds of a warm-up after which it ends if none of them was faster than an earlier one."""
     change_warm_up_s: float = 2.0
@@ -359,7 +359,7 @@ class Executor:
         on_planned: Callable[[], object] = lambda: None,
     ) -> pa.Table | None:
         """Return the results of few publications by the channel's prepared plan; None if it has none."""
-        stored = {name: self._stored(running, name) for name in running.body.stored}
+        stored = self._all_stored(running)
         try:
             return running.prepared.match(publications.frame, values, stored, on_planned, self.limits.results)
         except Exception:
@@ -369,8 +369,8 @@ class Executor:
     def warm_up(self, channels: Sequence[RunningChannel], seconds: float, stopping: threading.Event) -> None:
         """Execute channels on samples, and store nothing, until they get no faster or the time is over.
 
-        Java compiles what is executed often. Until then an execution takes up to ten times as long. Every channel
-        is executed once, so that it has a plan, unless that takes several times as long.
+        Java compiles what is executed often. Until then an execution takes up to ten times as long. The first
+        round, in which every channel gets its plan, may take longer, but no execution of it.
         """
         began = time.monotonic()
         rounds: list[float] = []
@@ -387,10 +387,9 @@ class Executor:
                     left_s = deadline - time.monotonic()
                     if stopping.is_set() or left_s <= 0:
                         return True
-                    # It may end after the deadline: cancelled, it leaves no broadcasts.
-                    return self._execute_on_sample(
-                        running, samples, min(left_s, 2 * seconds) + seconds, not rounds
-                    )
+                    # A cancelled execution leaves no broadcasts: one that was fast before may end later.
+                    timeout_s = left_s + seconds if rounds else min(left_s, seconds)
+                    return self._execute_on_sample(running, samples, timeout_s, first=not rounds)
 
                 done = list(pool.map(warm, working))
                 working = [one for one, is_done in zip(working, done, strict=True) if is_done]
@@ -427,14 +426,30 @@ class Executor:
     ) -> None:
         running.warm = True
         values = self.tables.values(running.channel).parts()
-        tables = [values] if values.base_rows else []
-        if first or not tables:
-            # The values of new subscriptions have a plan of their own.
-            tables.append(replace(values, base_rows=0, changed=example, has_changed=True))
-        for one in tables:
-            if self._prepared(running, publications, one) is None:
-                frame = self._matching(running, publications)(one.frame())
-                SparkMatches(frame, most=self.limits.results).collect()
+        if values.base_rows and self._prepared(running, publications, values) is None:
+            self._execute_new_plan(running, publications, values.frame())
+        if first or not values.base_rows:
+            self._warm_up_changes(running, publications, values, example)
+
+    def _warm_up_changes(
+        self, running: RunningChannel, publications: PublicationBatch, values: TableParts, example: DataFrame
+    ) -> None:
+        """Make the plan for the values of new subscriptions."""
+        changes = replace(values, base_rows=0, changed=example, has_changed=True)
+        try:
+            found = running.prepared.match(publications.frame, changes, self._all_stored(running))
+            if found is None and not values.base_rows:
+                self._execute_new_plan(running, publications, example)
+        except Exception:
+            running.prepared.clear_broadcasts(of_base=False)
+            if not values.base_rows:
+                raise
+            # The query may fail on the example, and not on the values of the subscriptions.
+
+    def _execute_new_plan(
+        self, running: RunningChannel, publications: PublicationBatch, values: DataFrame
+    ) -> None:
+        SparkMatches(self._matching(running, publications)(values), most=self.limits.results).collect()
 
     def _publications(
         self, running: RunningChannel, after: int, through: int, batch: PublicationBatch | None
@@ -444,9 +459,9 @@ class Executor:
             return batch.since(after)
         return read_batch(self.spark, self.log, running.datasets[running.channel.new], after, through)
 
-    def _stored(self, running: RunningChannel, name: str) -> DataFrame | TableParts:
-        dataset = running.datasets[name]
-        return self.tables.stored_parts(dataset) or self.tables.stored(dataset)
+    def _all_stored(self, running: RunningChannel) -> Mapping[str, DataFrame | TableParts]:
+        datasets = {name: running.datasets[name] for name in running.body.stored}
+        return {name: self.tables.stored_parts(one) or self.tables.stored(one) for name, one in datasets.items()}
 
     def _matching(
         self, running: RunningChannel, publications: PublicationBatch

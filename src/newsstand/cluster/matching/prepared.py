@@ -84,9 +84,10 @@ class PreparedChannel:
         )
         return "others" if few and not is_adaptive(new.sparkSession) else "new"
 
-    def clear_broadcasts(self) -> None:
-        """Release what is broadcast, which may have failed."""
-        self._base.broadcasts.clear()
+    def clear_broadcasts(self, *, of_base: bool = True) -> None:
+        """Release what is broadcast, which may have failed, for all values or for those that have changed."""
+        if of_base:
+            self._base.broadcasts.clear()
         self._changed.broadcasts.clear()
 
     def clear(self) -> None:
@@ -128,9 +129,10 @@ class _PreparedPlan:
             else:
                 inputs.append(one)
         if not _same(inputs, self._inputs):
-            self._inputs = tuple(inputs)
+            self._inputs, self._template = (), None  # until the plan is made, which may fail
             frames = {name: one.frame() if isinstance(one, TableParts) else one for name, one in stored.items()}
             self._template = self._prepared(relations, values, frames, side)
+            self._inputs = tuple(inputs)
         frame = None if self._template is None else self._template.frame(relations)
         return None if frame is None else self.broadcasts.reuse(frame, None if most is None else most + 1)
 

@@ -59,7 +59,7 @@ def cell_sql(lat: str, lon: str, radius: float | str) -> str:
         *grids, largest = (_Grid.of(limit, level).sql() for level, limit in enumerate(_RADII_KM))
         limits = zip(LADDER_KM, grids, strict=True)
         cases = " ".join(f"WHEN {radius} <= {_double(limit)} THEN {grid}" for limit, grid in limits)
-        cell = f"TRANSFORM(ARRAY(CASE {cases} ELSE {largest} END), grid -> {_cell(lat, lon, _LAMBDA)})[0]"
+        cell = f"TRANSFORM(ARRAY(CASE {cases} ELSE {largest} END), __grid -> {_cell(lat, lon, _LAMBDA)})[0]"
     return f"CASE WHEN {_on_earth(lat, lon)} THEN {cell} END"
 
 
@@ -69,7 +69,7 @@ def circle_sql(lat: str, lon: str, radius_km: float | None) -> str:
         cells = _circle(lat, lon, _Grid.of(radius_km))
     else:
         grids = ", ".join(_Grid.of(limit, level).sql() for level, limit in enumerate(_RADII_KM))
-        cells = f"FLATTEN(TRANSFORM(ARRAY({grids}), grid -> {_circle(lat, lon, _LAMBDA)}))"
+        cells = f"FLATTEN(TRANSFORM(ARRAY({grids}), __grid -> {_circle(lat, lon, _LAMBDA)}))"
     return f"CASE WHEN {_on_earth(lat, lon)} THEN {cells} END"
 
 
@@ -107,7 +107,7 @@ class _Grid(NamedTuple):
         return f"NAMED_STRUCT({fields})"
 
 
-_LAMBDA = _Grid(*(f"grid.{name}" for name in _Grid._fields))
+_LAMBDA = _Grid(*(f"__grid.{name}" for name in _Grid._fields))
 """The grid that is the argument of a lambda, so that an expression for several grids is planned once."""
 
 
@@ -149,20 +149,20 @@ def _circle(lat: str, lon: str, grid: _Grid) -> str:
     # A circle that includes a pole has points at every longitude.
     reach = f"DEGREES(ASIN(LEAST({_double(1)}, {grid.sine} / COS(RADIANS({lat}))))) + {_double(_SLACK)}"
     width = f"CASE WHEN ABS({lat}) + {grid.angle} >= {_double(89.999999)} THEN {_double(360)} ELSE {reach} END"
-    columns, west, east = "ring.columns", "ring.west", "ring.east"
+    columns, west, east = "__ring.columns", "__ring.west", "__ring.east"
     rings = (
-        f"TRANSFORM(SEQUENCE({first}, {last}), row -> NAMED_STRUCT("
-        f"'row', row, 'columns', {_columns('row', grid)}, "
+        f"TRANSFORM(SEQUENCE({first}, {last}), __row -> NAMED_STRUCT("
+        f"'row', __row, 'columns', {_columns('__row', grid)}, "
         f"'from', {lon} - ({width}), 'until', {lon} + ({width})))"
     )
     spans = (
-        f"TRANSFORM({rings}, ring -> NAMED_STRUCT('row', ring.row, 'columns', ring.columns, "
-        f"'west', {_column('ring.from', columns)}, 'east', {_column('ring.until', columns)}))"
+        f"TRANSFORM({rings}, __ring -> NAMED_STRUCT('row', __ring.row, 'columns', __ring.columns, "
+        f"'west', {_column('__ring.from', columns)}, 'east', {_column('__ring.until', columns)}))"
     )
     start = f"IF({east} - {west} >= {columns}, {_long(0)}, {west})"
     end = f"IF({east} - {west} >= {columns}, {columns} - 1, {east})"
-    place = f"{grid.first_cell} + ring.row * {_long(_ROW)} + PMOD(column, {columns})"
-    return f"FLATTEN(TRANSFORM({spans}, ring -> TRANSFORM(SEQUENCE({start}, {end}), column -> {place})))"
+    place = f"{grid.first_cell} + __ring.row * {_long(_ROW)} + PMOD(__column, {columns})"
+    return f"FLATTEN(TRANSFORM({spans}, __ring -> TRANSFORM(SEQUENCE({start}, {end}), __column -> {place})))"
 
 
 def _double(value: float) -> str:
