@@ -286,7 +286,9 @@ def test_bisection_finds_failing_values_in_few_trials() -> None:
         found, trials = searched(count, bad)
         assert sorted(found) == sorted(bad)
         assert trials <= 8 + 2 * 18 * len(bad)
-    assert searched(1000, set(range(1000))) == ([], 8), "records are to blame if every value fails"
+    assert searched(1000, set(range(1000))) == ([], 64), "records are to blame if every value fails"
+    found, _ = searched(47, set(range(46)))
+    assert found == list(range(46)), "many bad values hide no good one"
     found, trials = searched(1000, set(range(300)))
     assert 0 < len(found) < 300
     assert trials <= SearchLimits().trials + 2, "the rest is found by the next search"

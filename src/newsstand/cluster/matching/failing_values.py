@@ -5,6 +5,7 @@ A parameter is at risk if it is cast, or is a pattern or a format.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ class SearchLimits:
     """Limits of a search for failing streams."""
 
     samples: int = 8
-    """Single streams that are tried first: if all of them fail, the values are hardly the cause."""
+    """Single streams that are tried first."""
+    further_samples: int = 56
+    """Streams that are then tried at random until one succeeds: if all fail, the values are hardly the cause."""
     trials: int = 400
     """Trials of one search, about log2(streams) for each stream that it finds."""
 
@@ -33,6 +36,7 @@ def failing_streams(
     streams: Sequence[tuple[int, Values]],
     error_of: Callable[[int, int], str | None],
     limits: SearchLimits = SearchLimits(),  # noqa: B008  it is frozen
+    chance: random.Random | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Yield the streams whose values make an execution fail, each with its error, by bisection.
 
@@ -49,6 +53,13 @@ def failing_streams(
 
     samples = sorted({count * number // limits.samples for number in range(limits.samples)}) if count else []
     errors = {number: trial(number, number + 1) for number in samples}
+    if None not in errors.values():
+        others = [number for number in range(count) if number not in errors]
+        # By chance, and others at the next search: many equal mistakes must not hide the values that succeed.
+        for number in (chance or random.Random()).sample(others, min(len(others), limits.further_samples)):
+            errors[number] = trial(number, number + 1)
+            if errors[number] is None:
+                break
     failed = {number: error for number, error in errors.items() if error is not None}
     all_fail = len(failed) == len(errors)
     if all_fail:
