@@ -298,6 +298,28 @@ def test_tls_connections_verify_certificates() -> None:
     run(work())
 
 
+def test_suspension_of_iterated_subscription_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def wait(socket: web.WebSocketResponse) -> None:
+        await socket.receive()
+
+    stage = Stage(wait)
+
+    async def work() -> None:
+        async with TestServer(stage.app) as server:
+            url = str(server.make_url("")).rstrip("/")
+            async with Client(url, tokens=TOKENS, pace=QUICK) as client:
+                made = await client.subscribe("c")
+                suspended = msgspec.structs.replace(made, suspended=Suspension("no number", 70))
+                async with aclosing(client.results(suspended)) as results:
+                    reading = asyncio.create_task(anext(results))
+                    while "subscription s1 is suspended: no number" not in caplog.text:
+                        await asyncio.sleep(0.02)
+                    reading.cancel()
+                    await asyncio.wait([reading])
+
+    run(work())
+
+
 def test_suspension_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def suspend(socket: web.WebSocketResponse) -> None:
         response = {"stream": "t1", "position": 0, "suspended": {"error": "no number", "since_ms": 70}}

@@ -114,6 +114,8 @@ class Cursor:
         if subscription.broker != self.subscription.broker:
             self.acked = self.sent = subscription.position  # acknowledge again what this broker does not know
             self.moved = True
+        if self.subscription.suspended is None:
+            _warn_of_suspension(subscription)
         self.subscription = subscription
         self.advance(subscription.head)
 
@@ -157,6 +159,7 @@ class Notifications(BrokerSocket):
 
     def follow(self, cursor: Cursor) -> None:
         self.cursors[cursor.subscription.id] = cursor
+        _warn_of_suspension(cursor.subscription)
         if self._running is None or self._running.done():
             self.failure = None
             self._start()
@@ -228,9 +231,7 @@ class Notifications(BrokerSocket):
         """Store a suspension. Suspensions of streams not known yet come with `list_subscriptions`."""
         cursor = self._streams.get(stream)
         if cursor is not None:
-            cursor.subscription = msgspec.structs.replace(cursor.subscription, suspended=suspended)
-            if suspended is not None:
-                logger.warning("subscription %s is suspended: %s", cursor.subscription.id, suspended.error)
+            cursor.update(msgspec.structs.replace(cursor.subscription, suspended=suspended))
 
     def _on_acknowledged(self, positions: dict[str, int]) -> None:
         for key, position in positions.items():
@@ -282,3 +283,8 @@ class Notifications(BrokerSocket):
     async def _write(self, socket: aiohttp.ClientWebSocketResponse, positions: dict[str, int]) -> None:
         with suppress(aiohttp.ClientError, OSError):  # they are sent again over the next connection
             await socket.send_frame(msgspec.json.encode({"ack": positions}), aiohttp.WSMsgType.TEXT)
+
+
+def _warn_of_suspension(subscription: Subscription) -> None:
+    if subscription.suspended is not None:
+        logger.warning("subscription %s is suspended: %s", subscription.id, subscription.suspended.error)

@@ -65,7 +65,18 @@ def test_page_rejected_when_type_is_invalid(store: PageStore, type: str) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["", "file:///etc/passwd", "http://", "http://a b", "//x", "http://é/", "http://[", "http://a:b/"]
+    "url",
+    [
+        "",
+        "file:///etc/passwd",
+        "http://",
+        "http://a b",
+        "//x",
+        "http://é/",
+        "http://[",
+        "http://a:b/",
+        "http://user@a/",
+    ],
 )
 def test_linked_page_rejected_when_url_is_invalid(store: PageStore, url: str) -> None:
     with pytest.raises(BadInput, match="url"):

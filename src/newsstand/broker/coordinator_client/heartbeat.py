@@ -107,6 +107,8 @@ class Heartbeat:
                 log.succeeded()
             except IncarnationSuperseded:
                 raise
+            except DuplicateBroker as error:
+                log.failed("%s; waiting for the end of its lease", error)
             except NewsstandError as error:
                 if isinstance(error, CredentialRejected) and not accepted:
                     raise

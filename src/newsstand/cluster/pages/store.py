@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -63,8 +64,11 @@ def content_page(content: bytes, type: str = "application/octet-stream") -> Page
 def linked_page(url: str, size: int, type: str = "application/octet-stream") -> PageMetadata:
     """Return the linked page at a URL."""
     _require_type(type)
-    if not is_http_url(url):
-        raise BadInput("url: not an http:// or https:// address of at most 2048 printable ASCII characters")
+    if not is_http_url(url) or "@" in urlsplit(url).netloc:  # brokers fetch pages without credentials
+        raise BadInput(
+            "url: not an http:// or https:// address, without user and password, of at most 2048 printable ASCII "
+            "characters"
+        )
     if not 0 <= size < 2**63:
         raise BadInput(f"size: {size} is not a number of bytes")
     # Another digest than that of contents: no content can have the id of a URL.
