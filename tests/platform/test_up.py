@@ -292,7 +292,7 @@ def test_terminal_shows_addresses_and_problems_and_file_has_log(folder: Path, st
     code, said = up.ended()
     assert code == 0
     assert said.splitlines() == [
-        f"newsstand: starting cluster, coordinator, broker edge …; the log is {log}",
+        f"newsstand: starting cluster, coordinator, broker edge …, within half a minute or so; the log is {log}",
         "newsstand: cluster: warning: hot",
         "newsstand: stopping …",
     ]

@@ -54,7 +54,7 @@ async def running(
         file = LogFile(log or platform.folder.log, say)
         stack.callback(file.close)
         names = ", ".join(one.name for stage in platform.stages for one in stage)
-        say(f"newsstand: starting {names} …; the log is {log or platform.folder.log}")
+        say(f"newsstand: starting {names} …, within half a minute or so; the log is {log or platform.folder.log}")
         write = _to_both(file.write) if verbose else file.write
         supervisor = Supervisor(platform.stages, write, say, None if verbose else Problems(say).look)
         loop = asyncio.get_running_loop()

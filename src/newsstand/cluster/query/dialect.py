@@ -184,7 +184,10 @@ def _check_depth(tokens: Sequence[Token], place: str) -> None:
         elif token.token_type in _CLOSING:
             depth = max(0, depth - 1)
         if depth + prefixes > MAX_DEPTH:
-            raise BadQuery(f"{place}: line {token.line}, column {token.col}: nested more than {MAX_DEPTH} deep")
+            raise BadQuery(
+                f"{place}: line {token.line}, column {token.col}: nested more than {MAX_DEPTH} deep; write inner "
+                "queries in WITH, or fewer parentheses"
+            )
 
 
 def _reject_window(tokens: Sequence[Token], place: str) -> None:
