@@ -13,6 +13,8 @@ from faults.journal import Line
 
 GRACE_S = 6.0
 """How long a broker may consider the coordinator away after its return: a waiting heartbeat and the next one."""
+WITNESS = "witness"
+"""The name of a broker that observes streams from their beginning."""
 
 
 def judge(
@@ -38,6 +40,16 @@ def judge(
     for who, lines in journals.items():
         Account(who, world, report).judge(lines)
     return report
+
+
+def judge_witness(report: Report, witness: Line, streams: Mapping[str, Sequence[str]]) -> None:
+    """Check that the notifications of the witness reached the end of its streams, and never went back."""
+    for key, position in witness["positions"].items():
+        if position != len(streams[key]):
+            what = f"{key}: {position} of {len(streams[key])} results were announced"
+            report.wrong("notification", WITNESS, what, {})
+    for moved in witness["regressions"]:
+        report.wrong("notification", WITNESS, f"went back: {moved}", {})
 
 
 def _check_publications(published: Sequence[Line], log: Sequence[Line], report: Report) -> None:

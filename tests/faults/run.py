@@ -20,7 +20,7 @@ from support.cluster.webhooks import Receiver, receiving
 from faults.findings import Report
 from faults.interests import ALL, CHANNELS, LONE, STEADY
 from faults.journal import Journal, Line, lines, now
-from faults.oracle import judge
+from faults.oracle import WITNESS, judge, judge_witness
 from faults.platform import Platform
 from faults.publisher import Publisher
 from faults.schedule import BROKERS, Fault
@@ -28,12 +28,10 @@ from faults.subscriber import Subscriber
 
 SETTLE_S = 120.0
 CALM_S = 8.0
-WITNESS = "witness"
-"""The name of a broker that observes streams from their beginning."""
 
 
 class Run:
-    """The journals of a run are `*.jsonl` in its folder, the logs of its processes `*.log`."""
+    """The journals of a run are `*.jsonl` and `witness.json` in its folder, the logs of its processes `*.log`."""
 
     def __init__(self, folder: Path, seed: int, subscribers: int = 54, every: float = 0.5) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,16 +79,13 @@ class Run:
     def _await_notifications(self, witness: Receiver) -> None:
         """Wait for a limited time until the witness knows all results of its streams."""
         until = time.monotonic() + SETTLE_S
-        while time.monotonic() < until and self._unannounced(witness):
+        ends = {key: len(self._streams[key]) for key in self._witnessed}
+        while time.monotonic() < until and self._announced(witness) != ends:
             time.sleep(0.2)
 
-    def _unannounced(self, witness: Receiver) -> list[str]:
-        positions = {key: witness.positions.get(id, 0) for key, id in self._witnessed.items()}
-        return [
-            f"{key}: {positions[key]} of {len(self._streams[key])} results were announced"
-            for key in positions
-            if positions[key] != len(self._streams[key])
-        ]
+    def _announced(self, witness: Receiver) -> dict[str, int]:
+        """Return the last position that the witness was notified of, by stream."""
+        return {key: witness.positions.get(id, 0) for key, id in self._witnessed.items()}
 
     def _ids(self, cluster: httpx.Client, keys: Sequence[str]) -> dict[str, str]:
         wanted = [{"channel": ALL[key].channel, "values": dict(ALL[key].values)} for key in keys]
@@ -183,11 +178,9 @@ class Run:
     def _judge(self, witness: Receiver) -> Report:
         log = list(logged(self._platform.data, "reports"))
         (self.folder / "log.json").write_text(json.dumps(log))
+        seen = {"positions": self._announced(witness), "regressions": witness.regressions}
+        (self.folder / "witness.json").write_text(json.dumps(seen))
         report = judge_folder(self.folder)
-        for missing in self._unannounced(witness):
-            report.wrong("notification", WITNESS, missing, {})
-        for moved in witness.regressions:
-            report.wrong("notification", WITNESS, f"went back: {moved}", {})
         (self.folder / "report.json").write_text(
             json.dumps(
                 {"figures": summary(report, self.folder), "violations": [str(one) for one in report.violations]}
@@ -202,7 +195,10 @@ def judge_folder(folder: Path) -> Report:
     streams = json.loads((folder / "streams.json").read_text())
     log = json.loads((folder / "log.json").read_text())
     steady = [one.key for one in STEADY]
-    return judge(journals, lines(folder / "published.jsonl"), lines(folder / "faults.jsonl"), log, streams, steady)
+    published, faults = lines(folder / "published.jsonl"), lines(folder / "faults.jsonl")
+    report = judge(journals, published, faults, log, streams, steady)
+    judge_witness(report, json.loads((folder / "witness.json").read_text()), streams)
+    return report
 
 
 def summary(report: Report, folder: Path) -> dict[str, object]:
