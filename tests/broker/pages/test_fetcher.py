@@ -310,10 +310,29 @@ def test_fetch_follows_limited_redirects(press: Press, ann: httpx.Client, site: 
 # What is accepted
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "identity, gzip", "br", "x-unknown"])
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "identity, gzip", "br", "x-unknown"])
 def test_fetch_of_compressed_page_rejected(press: Press, ann: httpx.Client, site: Site, encoding: str) -> None:
     url = site.page("/a", gzip.compress(b"0" * 50_000), Content_Encoding=encoding)
     refused(get(press, ann, url), f"Content-Encoding '{encoding}'")
+
+
+def test_fetch_of_compressed_page_rejected_before_its_body(press: Press, ann: httpx.Client, site: Site) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 50000\r\n\r\n")
+        site.released.wait(60)
+
+    site.answers["/a"] = answer
+    refused(get(press, ann, site.url + "/a"), "Content-Encoding 'gzip'")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip"])
+def test_fetch_never_decompresses_page(site: Site, encoding: str) -> None:
+    content = bytes(50_000_000)
+    for _ in encoding.split(","):
+        content = gzip.compress(content)
+    assert len(content) < LARGEST_PAGE
+    url = site.page("/a", content, Content_Encoding=encoding)
+    assert asyncio.run(fetch(PageFetcher(PageHosts(["127.0.0.1"]), verify=False), url)) == content
 
 
 def test_fetch_streams_page_too_large_for_memory(press: Press, ann: httpx.Client, site: Site) -> None:
