@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 from support.profiles import examples
 
@@ -35,9 +35,18 @@ NAMES = st.sampled_from(["emergencies", "shelters", "floods", "alarms"])
 CHANNELS = st.sampled_from(["by_kind", "near", "all_of_them"])
 TYPES = st.sampled_from(["string", "integer?", "double?", "string?"])
 FIELDS = st.dictionaries(st.sampled_from(["id", "kind", "name", "a", "z"]), TYPES, min_size=1)
-PARAMETERS = st.dictionaries(
-    st.sampled_from(["lat", "lon", "km", "kind", "a"]), st.sampled_from(["string", "double", "integer"])
-)
+PARAMETER_NAMES = st.sampled_from(["lat", "lon", "km", "kind", "a"])
+PARAMETER_TYPES = st.sampled_from(["string", "double", "integer"])
+PARAMETERS = st.dictionaries(PARAMETER_NAMES, PARAMETER_TYPES)
+UNSORTED = st.dictionaries(PARAMETER_NAMES, PARAMETER_TYPES, min_size=2).filter(lambda one: [*one] != sorted(one))
+EXISTING = st.runner().flatmap(lambda one: st.sampled_from(sorted(one.cluster.catalog.datasets()) or ["none"]))
+
+
+def channel(new: str, parameters: dict[str, str]) -> dict[str, object]:
+    """Return the definition of a channel that uses all its parameters."""
+    used = "".join(f" AND :{one} IS NOT NULL" for one in parameters)
+    query = f"SELECT 1 AS one FROM {new} e WHERE true{used}"
+    return {"query": query, "new": new, "parameters": parameters, "period": "1h"}
 
 
 class Restarts(RuleBasedStateMachine):
@@ -95,12 +104,14 @@ class Restarts(RuleBasedStateMachine):
     def drop_dataset(self, name: str) -> None:
         assert self.call("DELETE", f"/datasets/{name}").status_code in (200, 404, 409)
 
-    @rule(name=CHANNELS, parameters=PARAMETERS, new=NAMES)
+    @initialize(parameters=UNSORTED)
+    def put_unsorted_channel(self, parameters: dict[str, str]) -> None:
+        assert self.call("PUT", "/channels/near", channel("emergencies", parameters)).status_code == 201
+
+    @rule(name=CHANNELS, parameters=PARAMETERS | UNSORTED, new=EXISTING | NAMES)
     def put_channel(self, name: str, parameters: dict[str, str], new: str) -> None:
-        used = "".join(f" AND :{one} IS NOT NULL" for one in parameters)
-        query = f"SELECT 1 AS one FROM {new} e WHERE true{used}"
-        table: dict[str, object] = {"query": query, "new": new, "parameters": parameters, "period": "1h"}
-        assert self.call("PUT", f"/channels/{name}", table).status_code in (200, 201, 409, 422)
+        answer = self.call("PUT", f"/channels/{name}", channel(new, parameters))
+        assert answer.status_code in (200, 201, 409, 422)
 
     @rule(name=CHANNELS)
     def drop_channel(self, name: str) -> None:
