@@ -93,6 +93,15 @@ def verify_head(
     return SignedHead(delivery_id, length, found[4])
 
 
+def verify(
+    secret: str, recipient: Recipient, header: str, body: bytes, now: float, tolerance_s: float = TOLERANCE_S
+) -> int:
+    """Return the number of the delivery if the header fits the recipient and the body."""
+    head = verify_head(secret, recipient, header, now, tolerance_s)
+    head.check(body)
+    return head.delivery_id
+
+
 def _code(secret: str, recipient: Recipient, timestamp: int, delivery_id: int, length: int, digest: str) -> str:
     signed = (recipient.method, recipient.path, recipient.broker, timestamp, delivery_id, length, digest)
     return hmac.new(secret.encode(), "\n".join(map(str, signed)).encode(), sha256).hexdigest()
