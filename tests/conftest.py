@@ -29,7 +29,7 @@ os.environ.setdefault("NEWSSTAND_CLASS_ARCHIVE", "use")
 os.environ.setdefault("NEWSSTAND_CLUSTER_WARM_UP", "0s")
 
 # Servers run for seconds here: their JVM starts as fast as that of a command.
-os.environ["NEWSSTAND_SPARK_CONF"] = f"{JAVA_OPTIONS}={settings(brief=True)[JAVA_OPTIONS]}"
+os.environ.setdefault("NEWSSTAND_SPARK_CONF", f"{JAVA_OPTIONS}={settings(brief=True)[JAVA_OPTIONS]}")
 
 # Each worker loads all test modules, and each command the package: without bytecode they compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
