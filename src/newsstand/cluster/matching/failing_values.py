@@ -36,7 +36,6 @@ def failing_streams(
     streams: Sequence[tuple[int, Values]],
     error_of: Callable[[int, int], str | None],
     limits: SearchLimits = SearchLimits(),  # noqa: B008  it is frozen
-    chance: random.Random | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Yield the streams whose values make an execution fail, each with its error, by bisection.
 
@@ -56,7 +55,7 @@ def failing_streams(
     if None not in errors.values():
         others = [number for number in range(count) if number not in errors]
         # By chance, and others at the next search: many equal mistakes must not hide the values that succeed.
-        for number in (chance or random.Random()).sample(others, min(len(others), limits.further_samples)):
+        for number in random.sample(others, min(len(others), limits.further_samples)):
             errors[number] = trial(number, number + 1)
             if errors[number] is None:
                 break
